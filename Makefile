@@ -1,0 +1,32 @@
+# `make run` and `make test` set up what they need; nothing else has to be done first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test check setup clean
+
+run: setup
+	$(BIN)/skills run flash-attn --target h100
+
+test: check
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+	PYTHONPATH=.importroot $(BIN)/lint-imports
+
+setup: $(STAMP)
+
+# constraints.txt pins everything; torch there is the CPU build's version, enough for all but measuring
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; set PYTHON=python3.12, say"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build *.egg-info

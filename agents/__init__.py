@@ -1,0 +1,1 @@
+"""The LangGraph loop: propose, judge, reflect, distil."""

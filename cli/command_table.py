@@ -1,0 +1,71 @@
+"""Every command's name, place and one line of help, so that `skills --help` imports none of them.
+
+To add a command: write its file, then add one line here. A test compares the lines with the docstrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command's function is, and how help lists it."""
+
+    group: str
+    module: str
+    function: str
+    summary: str
+    """First line of the function's docstring."""
+
+
+_READ, _AUTHOR, _MACHINE = "Find and read", "Author", "This machine"
+
+_JUDGE = "Judge and measure"
+
+COMMANDS: Mapping[str, Command] = {
+    "run": Command(
+        _JUDGE,
+        "run",
+        "run",
+        "Lint, compile, verify and measure a skill, or compile and verify where its chip is missing.",
+    ),
+    "lint": Command(_JUDGE, "lint", "lint", "Lint the variants of a skill without running them."),
+    "compile": Command(
+        _JUDGE,
+        "compile",
+        "compile_",
+        "Compile a skill for a chip, present or not: registers, spills, shared memory, occupancy.",
+    ),
+    "verify": Command(
+        _JUDGE,
+        "verify",
+        "verify",
+        "Verify a skill against its float64 reference, on the GPU or in the interpreter.",
+    ),
+    "bench": Command(
+        _JUDGE,
+        "bench",
+        "bench",
+        "Measure a skill beside its baselines; needs a fitting GPU (exit 6 without).",
+    ),
+    "list": Command(
+        _READ, "list_skills", "list_skills", "List the skills that can be found from here."
+    ),
+    "show": Command(
+        _READ, "show", "show", "Show a skill: contract, variants, workloads, evidence."
+    ),
+    "traces": Command(_READ, "traces", "traces", "List the evidence of a skill, newest first."),
+    "docs": Command(_READ, "docs", "docs", "Write a page about a skill, in Markdown or HTML."),
+    "targets": Command(
+        _READ, "targets", "targets", "List the known chips, or show one with its sources."
+    ),
+    "new": Command(_AUTHOR, "new", "new", "Start a skill, from nothing or around a kernel."),
+    "validate": Command(
+        _AUTHOR, "validate", "validate", "Check skill folders against the package contract."
+    ),
+    "doctor": Command(
+        _MACHINE, "doctor", "doctor", "Say what this machine can do, and mend what is missing."
+    ),
+}

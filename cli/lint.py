@@ -1,0 +1,31 @@
+"""`skills lint`."""
+
+from __future__ import annotations
+
+import typer
+
+from kernel_skills.cli.judging import (
+    AsJson,
+    DefinitionName,
+    Name,
+    TargetName,
+    VariantName,
+    run_stages,
+)
+
+
+def lint(
+    context: typer.Context,
+    name: Name,
+    target: TargetName = "h100",
+    definition: DefinitionName = "",
+    variant: VariantName = "",
+    as_json: AsJson = False,
+) -> None:
+    """Lint the variants of a skill without running them.
+
+    Example: skills lint rms-norm
+    """
+    run_stages(
+        context, name, target, as_json, stages=("lint",), definition=definition, variant=variant
+    )

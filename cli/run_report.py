@@ -1,0 +1,227 @@
+"""How a run is shown to a person: one table per variant, then what was quoted, then what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernel_skills.cli.console import print_fields, print_line, print_table
+from kernel_skills.executor.judge import Judged
+from kernel_skills.executor.trace import (
+    Correctness,
+    Evaluation,
+    IncorrectNumerical,
+    KernelReport,
+    LintRejected,
+    Passed,
+    Performance,
+    Skipped,
+    Trace,
+)
+from kernel_skills.registry.run import SkillRun, VariantRun
+
+
+def print_run(outcome: SkillRun) -> None:
+    """Print everything that one `skills run` found."""
+    print_fields(
+        [
+            ("skill", f"{outcome.skill} {outcome.version} ({outcome.source})"),
+            ("target", f"{outcome.target.name}: {outcome.target.title}, {outcome.target.arch}"),
+            ("here", outcome.note),
+        ]
+    )
+    for run in outcome.runs:
+        print_line()
+        print_line(f"{run.definition}, variant {run.variant}: {run.why}")
+        for rejection in run.rejected:
+            print_line(f"  not {rejection.variant.id}: {rejection.reason}")
+        _print_measured(run)
+        _print_verified(run)
+        _print_compiled(run)
+        _print_checks(run)
+        _print_quoted(run)
+        _print_failures(run)
+    print_line()
+    print_line("accepted" if outcome.accepted else "not accepted")
+
+
+# --- measured ---------------------------------------------------------------------------------
+
+
+def _print_measured(run: VariantRun) -> None:
+    rows = [
+        _measured_row(judged.workload.name, judged.evaluation, judged.evaluation.performance)
+        for judged in run.judgement.judged
+        if isinstance(judged.evaluation, Passed) and judged.evaluation.performance is not None
+    ]
+    if rows:
+        print_line()
+        print_table(_MEASURED, rows, right=_MEASURED[1:-1])
+
+
+_MEASURED = (
+    "measured", "median ms", "p20", "p80", "rate", "% ceiling", "% bound", "error/limit", "times as fast as",
+)  # fmt: skip
+
+
+def _measured_row(name: str, passed: Passed, performance: Performance | None) -> tuple[object, ...]:
+    assert performance is not None
+    timing = performance.timing
+    return (
+        name, f"{timing.median_ms:.4g}", f"{timing.p20_ms:.4g}", f"{timing.p80_ms:.4g}",
+        rate(performance), f"{performance.percent_of_ceiling:.1f}", f"{performance.percent_of_bound:.1f}",
+        _error(passed.correctness), ratios(performance),
+    )  # fmt: skip
+
+
+def rate(performance: Performance) -> str:
+    """Return the rate that matters: TFLOP/s where compute binds, GB/s where memory does."""
+    if performance.limited_by == "compute" and performance.tflops is not None:
+        return f"{performance.tflops:.0f} TFLOP/s"
+    return f"{performance.gbps:.0f} GB/s"
+
+
+def ratios(performance: Performance) -> str:
+    """Return every baseline with its ratio: above 1 the kernel is faster."""
+    parts = [
+        f"{b.name} {b.ratio:.3f}" if b.ratio is not None else f"{b.name} failed"
+        for b in performance.baselines
+    ]
+    return ", ".join(parts) or "no baseline"
+
+
+def _error(correctness: Correctness) -> str:
+    share = correctness.extra.get("bound_share")
+    largest = f"{correctness.max_absolute_error:.2g}"
+    return f"{largest} ({float(share):.2f})" if share is not None else largest
+
+
+# --- verified and compiled --------------------------------------------------------------------
+
+
+def _print_verified(run: VariantRun) -> None:
+    rows = [
+        (judged.workload.name, judged.workload.purpose, *_verdict(judged.evaluation))
+        for judged in run.judgement.judged
+        if not (isinstance(judged.evaluation, Passed) and judged.evaluation.performance)
+    ]
+    if rows:
+        print_line()
+        print_table(("workload", "purpose", "verdict", "error/limit or reason"), rows)
+
+
+def _verdict(evaluation: Evaluation) -> tuple[str, str]:
+    if isinstance(evaluation, Passed):
+        return evaluation.level, _error(evaluation.correctness)
+    if isinstance(evaluation, IncorrectNumerical):
+        return evaluation.status, _error(evaluation.correctness)
+    if isinstance(evaluation, Skipped):
+        return evaluation.status, evaluation.reason
+    return evaluation.status, "see below"
+
+
+def _print_compiled(run: VariantRun) -> None:
+    reports = _distinct(run.judgement.judged)
+    if not reports:
+        return
+    print_line()
+    heads = (
+        "kernel",
+        "for",
+        "warps",
+        "regs",
+        "spill B",
+        "shared B",
+        "occupancy",
+        "machine code",
+        "warnings",
+    )
+    rows = [
+        (
+            report.kernel, report.arch, report.num_warps, report.registers, report.spill_bytes,
+            report.shared_bytes, _percent(report.occupancy), _mix(report), "; ".join(report.warnings),
+        )
+        for report in reports
+    ]  # fmt: skip
+    print_table(heads, rows, right=heads[2:7])
+
+
+def _distinct(judged: Iterable[Judged]) -> list[KernelReport]:
+    """Return reports that differ in more than how long they took to compile."""
+    seen: dict[str, KernelReport] = {}
+    for item in judged:
+        for report in item.evaluation.kernels:
+            shown = report.model_dump_json(exclude={"compile_seconds", "constants"})
+            seen.setdefault(shown, report)
+    return list(seen.values())
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+_TELLING = ("wgmma", "mma", "mfma", "tma_load", "tma_store", "async_copy", "local_memory")
+
+
+def _mix(report: KernelReport) -> str:
+    counts = report.instructions
+    return " ".join(f"{name}:{counts[name]}" for name in _TELLING if counts.get(name))
+
+
+# --- checks, evidence, failures ---------------------------------------------------------------
+
+
+def _print_checks(run: VariantRun) -> None:
+    checks = run.judgement.checks
+    if checks:
+        passed = sum(check.passed for check in checks)
+        print_line(f"checks of validate.py: {passed} of {len(checks)} passed")
+
+
+def _print_quoted(run: VariantRun) -> None:
+    not_measured = [
+        judged.workload
+        for judged in run.judgement.judged
+        if judged.workload.purpose == "bench" and judged.evaluation.status == "SKIPPED"
+    ]
+    if not not_measured:
+        return
+    print_line()
+    if not run.quoted:
+        print_line(
+            f"no evidence of {run.variant} on this architecture: nothing is known of its speed"
+        )
+        return
+    rows = [
+        _quoted_row(workload.name, run.quoted[workload.uuid])
+        for workload in not_measured
+        if workload.uuid in run.quoted
+    ]
+    print_table(("evidence", "measured on", "when", "median ms", "rate", "times as fast as"), rows)
+
+
+def _quoted_row(name: str, trace: Trace) -> tuple[object, ...]:
+    evaluation = trace.evaluation
+    assert isinstance(evaluation, Passed) and evaluation.performance is not None
+    environment = evaluation.environment
+    libs = environment.libs
+    where = f"{environment.hardware}, torch {libs.get('torch')}, Triton {libs.get('triton')}"
+    return (
+        name, where, f"{evaluation.timestamp:%Y-%m-%d}", f"{evaluation.performance.latency_ms:.4g}",
+        rate(evaluation.performance), ratios(evaluation.performance),
+    )  # fmt: skip
+
+
+def _print_failures(run: VariantRun) -> None:
+    shown: set[str] = set()
+    for judged in run.judgement.judged:
+        evaluation = judged.evaluation
+        if isinstance(evaluation, LintRejected):
+            for finding in evaluation.findings:
+                if str(finding) not in shown:
+                    print_line(str(finding))
+                    shown.add(str(finding))
+        elif not isinstance(evaluation, Passed | Skipped):
+            print_line(f"{judged.workload.name}: {evaluation.status}: {evaluation.log}")
+    for check in run.judgement.checks:
+        if not check.passed:
+            print_line(f"{check.name}: {check.log}")

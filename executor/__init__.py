@@ -1,0 +1,1 @@
+"""Lint, compile, verify, bench and profile a kernel, in worker processes."""

@@ -1,0 +1,173 @@
+"""The process that runs a candidate. It gets inputs and calls; it never sees the reference.
+
+One candidate per process. The socket is first the parent's (`load`), then handed to the task worker (the rest).
+Standard output is a log file and is never read for results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_skills.executor import wire
+from kernel_skills.executor.channel import Channel
+from kernel_skills.executor.entry import SourceTree
+from kernel_skills.executor.failure import describe_failure
+from kernel_skills.executor.models import Solution
+from kernel_skills.executor.timing import GraphTimer, choose_method, time_by_events
+
+Answer = tuple[dict[str, Any], list[memoryview]]
+
+
+def serve(channel: Channel) -> None:
+    """Answer requests until the other side closes the channel."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from kernel_skills.executor.interpreter import repair_interpreter
+
+        repair_interpreter()
+    candidate = Candidate()
+    while True:
+        message, blob, _ = channel.receive()
+        operation: Callable[[dict[str, Any], bytearray], Answer] = getattr(
+            candidate, f"do_{message['op']}"
+        )
+        try:
+            answer, data = operation(message, blob)
+        except BaseException as error:  # noqa: BLE001 - foreign code may raise anything; it is reported, typed
+            answer, data = describe_failure(error), []
+        channel.send(answer, data)
+
+
+class Candidate:
+    """The loaded entry, its input sets and the outputs of its last call."""
+
+    def __init__(self) -> None:
+        self._entry: Callable[..., Any] | None = None
+        self._device = "cpu"
+        self._sets: dict[int, dict[str, torch.Tensor]] = {}
+        self._outputs: list[Any] = []
+        self._timer: GraphTimer | None = None
+
+    def do_load(self, message: dict[str, Any], _: bytearray) -> Answer:
+        """Import the Solution; on a GPU also start the driver."""
+        solution = Solution.model_validate(message["solution"])
+        self._device = message["device"]
+        if self._device != "cpu":
+            torch.cuda.set_device(torch.device(self._device))
+            torch.empty(1, device=self._device)
+        tree = SourceTree(solution.sources, Path("solution"))
+        self._entry = tree.function(solution.spec.entry_point)
+        return {"ok": True}, []
+
+    def do_place(self, message: dict[str, Any], blob: bytearray) -> Answer:
+        """Make room for one set of inputs: from raw bytes on the CPU, as exported memory on a GPU."""
+        tensors, handles, position = {}, {}, 0
+        for name, description in message["tensors"].items():
+            size = description["storage_bytes"]
+            if self._device == "cpu":
+                storage = wire.storage_from_bytes(memoryview(blob)[position : position + size])
+                position += size
+            else:
+                storage = torch.empty(
+                    max(size, 1), dtype=torch.uint8, device=self._device
+                ).untyped_storage()
+                handles[name] = wire.export_handle(storage)
+            tensors[name] = wire.rebuild(storage, description)
+        self._sets[message["set"]] = tensors
+        return {"handles": handles}, []
+
+    def do_call(self, message: dict[str, Any], _: bytearray) -> Answer:
+        """Run the entry once on a set and describe what it returned."""
+        with _poisoned(message["poison"]):
+            result = self._bound(message["set"], message)()
+            if self._device != "cpu":
+                torch.cuda.synchronize()
+        outputs = list(result) if isinstance(result, tuple | list) else [result]
+        self._outputs = outputs
+        return self._describe(outputs, self._sets[message["set"]])
+
+    def do_inputs(self, message: dict[str, Any], _: bytearray) -> Answer:
+        """Return the input storages as they are now (CPU; on a GPU the task worker has them mapped)."""
+        tensors = self._sets[message["set"]].values()
+        return {"ok": True}, [wire.storage_bytes(tensor) for tensor in tensors]
+
+    def do_prepare_timing(self, message: dict[str, Any], _: bytearray) -> Answer:
+        """Warm up on every set and choose the method, unless the caller has."""
+        calls = self._calls(message)
+        method = message.get("method") or choose_method(calls)
+        self._timer = GraphTimer(calls) if method == "graph" else None
+        return {"method": method}, []
+
+    def do_time(self, message: dict[str, Any], _: bytearray) -> Answer:
+        """Time one round over all sets; the outputs of one named set are kept for checking."""
+        if self._timer is not None:
+            samples, outputs = self._timer.time(), self._timer.outputs
+        else:
+            kept: list[Any] = []
+            samples = time_by_events([_keeping(call, kept) for call in self._calls(message)])
+            outputs = kept
+        result = outputs[message["check"]]
+        self._outputs = list(result) if isinstance(result, tuple | list) else [result]
+        answer, data = self._describe(self._outputs, self._sets[message["check"]])
+        return {**answer, "samples": samples}, data
+
+    def do_release(self, _message: dict[str, Any], _: bytearray) -> Answer:
+        """Forget inputs and outputs, and give the memory back."""
+        self._sets, self._outputs, self._timer = {}, [], None
+        if self._device != "cpu":
+            torch.cuda.synchronize()
+            torch.cuda.ipc_collect()
+            torch.cuda.empty_cache()
+        return {"ok": True}, []
+
+    def _bound(self, index: int, message: Mapping[str, Any]) -> Callable[[], Any]:
+        assert self._entry is not None, "load comes first"
+        entry, tensors = self._entry, tuple(self._sets[index].values())
+        keywords = {**message["scalars"], **message["config"]}
+        return lambda: entry(*tensors, **keywords)
+
+    def _calls(self, message: Mapping[str, Any]) -> list[Callable[[], Any]]:
+        return [self._bound(index, message) for index in sorted(self._sets)]
+
+    def _describe(self, outputs: list[Any], inputs: Mapping[str, torch.Tensor]) -> Answer:
+        owned = {tensor.untyped_storage().data_ptr() for tensor in inputs.values()} - {0}
+        described, data = [], []
+        for output in outputs:
+            if type(output) is not torch.Tensor:
+                described.append({"type": type(output).__name__})
+                continue
+            item = {"type": "Tensor", "device": output.device.type, **wire.describe(output)}
+            item["aliases_input"] = output.untyped_storage().data_ptr() in owned
+            if output.device.type == "cpu":
+                data.append(wire.storage_bytes(output))
+            elif output.numel():
+                item["handle"] = wire.export_handle(output.untyped_storage())
+            described.append(item)
+        return {"outputs": described}, data
+
+
+def _keeping(call: Callable[[], Any], kept: list[Any]) -> Callable[[], Any]:
+    def run() -> None:
+        kept.append(call())
+
+    return run
+
+
+class _poisoned:  # noqa: N801 - reads as a clause of `with`
+    """Fill what `torch.empty` returns with NaN, so that an element never written is seen."""
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+
+    def __enter__(self) -> None:
+        if self._on:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.utils.deterministic.fill_uninitialized_memory = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._on:
+            torch.use_deterministic_algorithms(False)

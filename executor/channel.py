@@ -1,0 +1,147 @@
+"""Framed, checked messages between the processes of the judge, over a Unix socket.
+
+A frame is magic, header length, blob length, header (JSON object), blob (raw bytes). Nothing is ever unpickled, and
+a frame that does not parse raises `MalformedFrame`: the other side may be foreign code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_PREFIX = struct.Struct("<4sIQ")
+_MAGIC = b"KSF1"
+_MAX_HEADER_BYTES = 16 << 20
+_MAX_BLOB_BYTES = 8 << 30
+
+
+class ChannelError(Exception):
+    """Base of everything that can go wrong on a channel."""
+
+
+class MalformedFrame(ChannelError):
+    """The other side sent something that is not a frame."""
+
+
+class PeerGone(ChannelError):
+    """The other side closed its end: it exited or crashed."""
+
+
+class PeerSilent(ChannelError):
+    """No complete frame came within the time allowed."""
+
+
+class Channel:
+    """One end of a socket pair."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    @staticmethod
+    def pair() -> tuple[Channel, Channel]:
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return Channel(a), Channel(b)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> Channel:
+        return cls(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(
+        self,
+        message: Mapping[str, Any],
+        blob: Sequence[bytes | memoryview] = (),
+        fds: Sequence[int] = (),
+    ) -> None:
+        """Send one frame; `fds` are duplicated into the other process.
+
+        Raises:
+            PeerGone: the other side is closed.
+        """
+        header = json.dumps({**message, "fds": len(fds)}).encode()
+        size = sum(len(part) for part in blob)
+        try:
+            self._socket.settimeout(None)
+            self._socket.sendall(_PREFIX.pack(_MAGIC, len(header), size) + header)
+            for part in blob:
+                self._socket.sendall(part)
+            if fds:
+                socket.send_fds(self._socket, [b"F"], list(fds))
+        except OSError as error:
+            raise PeerGone(str(error)) from error
+
+    def receive(
+        self, timeout_s: float | None = None
+    ) -> tuple[dict[str, Any], bytearray, list[int]]:
+        """Return (message, blob, file descriptors) of the next frame.
+
+        Raises:
+            PeerGone, PeerSilent, MalformedFrame: as their names say.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        magic, header_size, blob_size = _PREFIX.unpack(self._read(_PREFIX.size, deadline))
+        if magic != _MAGIC or header_size > _MAX_HEADER_BYTES or blob_size > _MAX_BLOB_BYTES:
+            raise MalformedFrame("bad frame prefix")
+        try:
+            message = json.loads(self._read(header_size, deadline))
+        except (ValueError, RecursionError) as error:
+            raise MalformedFrame(f"header is not JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise MalformedFrame("header is not an object")
+        count = message.pop("fds", 0)
+        blob = self._read(blob_size, deadline)
+        return message, blob, self._read_fds(count) if count else []
+
+    def request(
+        self,
+        message: Mapping[str, Any],
+        blob: Sequence[bytes | memoryview] = (),
+        *,
+        timeout_s: float | None = None,
+        fds: Sequence[int] = (),
+    ) -> tuple[dict[str, Any], bytearray]:
+        """Send a frame and return the (message, blob) that answers it."""
+        self.send(message, blob, fds)
+        answer, data, _ = self.receive(timeout_s)
+        return answer, data
+
+    def _read(self, size: int, deadline: float | None) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        filled = 0
+        while filled < size:
+            try:
+                if deadline is not None:
+                    # zero would mean non-blocking, so a passed deadline still waits a millisecond
+                    self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                else:
+                    self._socket.settimeout(None)
+                got = self._socket.recv_into(view[filled:])
+            except TimeoutError as error:
+                raise PeerSilent("no answer in time") from error
+            except OSError as error:
+                raise PeerGone(str(error)) from error
+            if got == 0:
+                raise PeerGone("the other side closed the channel")
+            filled += got
+        return data
+
+    def _read_fds(self, count: Any) -> list[int]:
+        if not isinstance(count, int) or not 0 < count <= 8:
+            raise MalformedFrame("bad number of file descriptors")
+        data, fds, _, _ = socket.recv_fds(self._socket, 1, count)
+        if data != b"F" or len(fds) != count:
+            for fd in fds:
+                os.close(fd)
+            raise MalformedFrame("file descriptors did not arrive")
+        return list(fds)

@@ -1,0 +1,149 @@
+"""Draw a Workload's inputs on the device, from a seed. Runs in the task worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernel_skills.executor.expressions import evaluate, scalar_default
+from kernel_skills.executor.models import (
+    Definition,
+    FilledInput,
+    IntegerInput,
+    RandomInput,
+    Scalar,
+    ScalarInput,
+    TensorSpec,
+    Workload,
+)
+
+_PADDING_ELEMENTS = 16
+"""Keeps 16-byte alignment of rows for every dtype from 8 bits up, as kernels may require."""
+
+
+def axis_values(definition: Definition, workload: Workload) -> dict[str, int]:
+    """Return every axis with its length, constant ones included."""
+    fixed = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
+    return {**fixed, **workload.axes}
+
+
+def scalar_values(definition: Definition, workload: Workload) -> dict[str, Scalar | None]:
+    """Return every scalar input: the workload's, else the definition's default."""
+    names: dict[str, Any] = dict(axis_values(definition, workload))
+    scalars: dict[str, Scalar | None] = {}
+    for name, spec in definition.scalar_inputs.items():
+        given = workload.inputs.get(name)
+        if isinstance(given, ScalarInput):
+            scalars[name] = given.value
+        else:
+            scalars[name] = scalar_default(spec.default, {**names, **scalars})
+    return scalars
+
+
+def dtype_of(spec: TensorSpec, definition: Definition, workload: Workload) -> torch.dtype:
+    """Return the torch dtype of a tensor, its type variable resolved."""
+    name = spec.dtype
+    if name in definition.dtypes:
+        name = workload.dtypes.get(name, definition.dtypes[name][0])
+    return getattr(torch, name)  # type: ignore[no-any-return]
+
+
+def shape_of(spec: TensorSpec, axes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(axes[axis] for axis in spec.shape or ())
+
+
+def draw_inputs(
+    definition: Definition, workload: Workload, seed: int, device: str, layout: str | None = None
+) -> dict[str, torch.Tensor]:
+    """Return fresh tensors for every tensor input.
+
+    Args:
+        seed: the same seed, workload and device give the same values.
+        device: where they are drawn; nothing is copied from the host.
+        layout: overrides the layout of every random input that has room for it.
+    """
+    axes = axis_values(definition, workload)
+    generator = torch.Generator(device=device).manual_seed(seed)
+    tensors = {}
+    for name, spec in definition.tensor_inputs.items():
+        given = workload.inputs.get(name, RandomInput())
+        shape, dtype = shape_of(spec, axes), dtype_of(spec, definition, workload)
+        if isinstance(given, RandomInput) and layout and given.layout == "contiguous":
+            given = given.model_copy(update={"layout": layout if len(shape) > 1 else "offset"})
+        tensors[name] = _draw(given, shape, dtype, axes, generator)
+    return tensors
+
+
+def _draw(
+    given: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    axes: Mapping[str, int],
+    generator: torch.Generator,
+) -> torch.Tensor:
+    device = generator.device
+    match given:
+        case RandomInput(layout=layout):
+            tensor = _strided(shape, dtype, layout, device)
+            _fill_random(tensor, given, generator)
+            return tensor
+        case IntegerInput(low=low, high=high):
+            top = int(evaluate(high, axes))
+            return torch.randint(low, top, shape, dtype=dtype, device=device, generator=generator)
+        case FilledInput(value=value):
+            return torch.full(shape, value, dtype=dtype, device=device)
+    raise TypeError(f"{type(given).__name__} does not describe a tensor")
+
+
+def _strided(
+    shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: torch.device
+) -> torch.Tensor:
+    """Return an uninitialised tensor of the shape with the asked layout, where the shape allows it."""
+    if layout == "padded" and len(shape) > 1:
+        wide = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS)
+        return torch.empty(wide, dtype=dtype, device=device)[..., : shape[-1]]
+    if layout == "offset" or (layout == "padded" and len(shape) == 1):
+        flat = torch.empty(math.prod(shape) + _PADDING_ELEMENTS, dtype=dtype, device=device)
+        return flat[_PADDING_ELEMENTS:].view(shape)
+    if layout == "transposed" and len(shape) > 1:
+        swapped = (*shape[:-2], shape[-1], shape[-2])
+        return torch.empty(swapped, dtype=dtype, device=device).transpose(-1, -2)
+    if layout == "expanded" and len(shape) > 1:
+        return torch.empty((1, *shape[1:]), dtype=dtype, device=device).expand(shape)
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _fill_random(tensor: torch.Tensor, given: RandomInput, generator: torch.Generator) -> None:
+    """Fill in place. Drawn in float32, a slice at a time, so that 8-bit floats work and memory stays small."""
+    target = tensor[:1] if 0 in tensor.stride() and tensor.numel() else tensor
+    if target.dtype is torch.bool:
+        target.copy_(torch.rand(target.shape, device=tensor.device, generator=generator) < 0.5)
+        return
+    slices = target.unbind(0) if target.numel() > (1 << 28) and target.dim() > 1 else (target,)
+    for part in slices:
+        values = _sample(given.distribution, part.shape, tensor.device, generator)
+        part.copy_(values.mul_(given.scale).add_(given.shift))
+
+
+def _sample(
+    distribution: str, shape: torch.Size, device: torch.device, generator: torch.Generator
+) -> torch.Tensor:
+    options = {"device": device, "dtype": torch.float32}
+    values = torch.empty(shape, **options)
+    match distribution:
+        case "normal":
+            return values.normal_(generator=generator)
+        case "uniform":
+            return values.uniform_(-1, 1, generator=generator)
+        case "lognormal":
+            return values.log_normal_(generator=generator)
+        case "laplace":
+            u = values.uniform_(-0.5, 0.5, generator=generator)
+            return -u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.499999))
+        case "spiked":
+            spikes = torch.rand(shape, generator=generator, **options) < 1 / 256
+            return values.normal_(generator=generator).mul_(torch.where(spikes, 100.0, 1.0))
+    raise ValueError(f"unknown distribution {distribution!r}")

@@ -1,0 +1,309 @@
+"""Judge one Solution: lint, compile, verify, bench, each stage in its own processes. The parent runs no foreign code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+from kernel_skills.executor.channel import ChannelError, PeerSilent
+from kernel_skills.executor.environment import Device, cpu_environment, device_environment
+from kernel_skills.executor.lint import lint
+from kernel_skills.executor.models import Record, Scalar, Solution, Task, Workload
+from kernel_skills.executor.performance import assess_performance
+from kernel_skills.executor.pool import Mode, Pool, Worker
+from kernel_skills.executor.roofline import fewest_bytes
+from kernel_skills.executor.session import Session
+from kernel_skills.executor.targets import Target
+from kernel_skills.executor.trace import (
+    Correctness,
+    DeviceState,
+    Environment,
+    Evaluation,
+    Failed,
+    Finding,
+    IncorrectNumerical,
+    KernelReport,
+    LintRejected,
+    Passed,
+    Skipped,
+)
+
+Stage = Literal["lint", "compile", "verify", "bench"]
+ALL_STAGES: tuple[Stage, ...] = ("lint", "compile", "verify", "bench")
+Report = Callable[[str, int, int, str], None]
+"""(stage, done, total, what) while work goes on."""
+
+NOT_ON_CPU = (
+    "speed: no device", "device memory: out-of-bounds accesses and races between programs are invisible to the interpreter",
+)  # fmt: skip
+
+
+class JudgeRequest(Record):
+    """One Solution, the Task it claims to solve, and the Workloads to try it on."""
+
+    task: Task
+    solution: Solution
+    workloads: tuple[Workload, ...]
+    target: Target
+    constraints: tuple[str, ...] = ()
+    """The variant's own, obeyed by fuzzed shapes."""
+    dtypes: tuple[str, ...] = ("float32",)
+    """For the package's checks."""
+    interpretable: bool = True
+    config: Mapping[str, Scalar] = {}
+    configs: Mapping[str, Mapping[str, Scalar]] = {}
+    """Workload uuid -> tuned parameters; wins over `config`."""
+    stages: tuple[Stage, ...] = ALL_STAGES
+    seed: int = 0
+    """Public part joined with the secret by the caller."""
+    timeout_s: float = 120.0
+    """For one request to the candidate: import, first call with its compilation, one round of timing."""
+
+    def config_for(self, workload: Workload) -> dict[str, Scalar]:
+        return dict(self.configs.get(workload.uuid, self.config))
+
+
+class CheckResult(Record):
+    """One `check_*` of the package's validate.py."""
+
+    name: str
+    passed: bool
+    log: str = ""
+
+
+class Judged(Record):
+    workload: Workload
+    evaluation: Evaluation
+
+
+class Judgement(Record):
+    findings: tuple[Finding, ...] = ()
+    judged: tuple[Judged, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Everything that ran passed; what was skipped is no failure and no success."""
+        statuses = {item.evaluation.status for item in self.judged}
+        checks = all(check.passed for check in self.checks)
+        return not self.findings and checks and statuses <= {"PASSED", "SKIPPED"}
+
+
+def judge(
+    request: JudgeRequest, pool: Pool, device: Device | None, report: Report | None = None
+) -> Judgement:
+    """Judge a Solution.
+
+    Args:
+        device: the GPU to verify and measure on; None verifies in the interpreter and measures nothing.
+        report: called as work goes on.
+    """
+    return _Judging(request, pool, device, report or (lambda *_: None)).run()
+
+
+class _Judging:
+    """One run of `judge`: the request and what has been found so far."""
+
+    def __init__(
+        self, request: JudgeRequest, pool: Pool, device: Device | None, report: Report
+    ) -> None:
+        self._request, self._pool, self._device, self._report = request, pool, device, report
+        self._environment: Environment = device_environment(device) if device else cpu_environment()
+        self._kernels: dict[str, tuple[KernelReport, ...]] = {}
+        self._outcomes: dict[str, Evaluation] = {}
+        self._checks: list[CheckResult] = []
+
+    def run(self) -> Judgement:
+        request = self._request
+        findings = lint(request.solution) if "lint" in request.stages else ()
+        self._report("lint", 1, 1, request.solution.name)
+        if findings:
+            rejected = LintRejected(environment=self._environment, findings=findings)
+            judged = tuple(Judged(workload=w, evaluation=rejected) for w in request.workloads)
+            return Judgement(findings=findings, judged=judged)
+        if "compile" in request.stages:
+            self._compile()
+        if "verify" in request.stages or "bench" in request.stages:
+            self._verify_and_bench()
+        judged = tuple(
+            Judged(workload=w, evaluation=self._with_kernels(w, self._outcome(w)))
+            for w in request.workloads
+        )
+        return Judgement(judged=judged, checks=tuple(self._checks))
+
+    def _outcome(self, workload: Workload) -> Evaluation:
+        fallback = Skipped(environment=self._environment, reason="stage not asked for")
+        return self._outcomes.get(workload.uuid, fallback)
+
+    def _with_kernels(self, workload: Workload, outcome: Evaluation) -> Evaluation:
+        return outcome.model_copy(update={"kernels": self._kernels.get(workload.uuid, ())})
+
+    def _fail(self, workload: Workload, status: Any, log: str) -> None:
+        self._outcomes[workload.uuid] = Failed(
+            status=status, log=log, environment=self._environment
+        )
+
+    # --- compile ------------------------------------------------------------------------------
+
+    def _compile(self) -> None:
+        """Compile for the target on every core; each thread drives one compile worker."""
+        workloads = list(self._request.workloads)
+        jobs = max(1, min(self._pool.jobs, len(workloads)))
+        done = 0
+        with ThreadPoolExecutor(jobs) as executor:
+            parts = [workloads[start::jobs] for start in range(jobs)]
+            for compiled in executor.map(self._compile_part, parts):
+                done += len(compiled)
+                self._report("compile", done, len(workloads), self._request.solution.name)
+
+    def _compile_part(self, workloads: list[Workload]) -> list[Workload]:
+        worker = self._pool.start("compile", cache=self._cache)
+        try:
+            loaded = worker.request(
+                {
+                    "solution": self._request.solution.model_dump(mode="json"),
+                    "definition": self._request.task.definition.model_dump(mode="json"),
+                    "target": self._request.target.model_dump(mode="json"),
+                },
+                timeout_s=self._request.timeout_s,
+            )
+            for workload in workloads:
+                answer = loaded if "failed" in loaded else self._compile_one(worker, workload)
+                if "failed" in answer:
+                    self._fail(workload, answer["failed"], str(answer["log"]))
+                    continue
+                kernels = tuple(KernelReport.model_validate(k) for k in answer["kernels"])
+                self._kernels[workload.uuid] = kernels
+        except ChannelError as error:
+            status = "TIMEOUT" if isinstance(error, PeerSilent) else "COMPILE_ERROR"
+            for workload in workloads:
+                if workload.uuid not in self._kernels and workload.uuid not in self._outcomes:
+                    self._fail(workload, status, f"while compiling: {error}")
+        finally:
+            worker.end(0.1)
+        return workloads
+
+    def _compile_one(self, worker: Worker, workload: Workload) -> dict[str, Any]:
+        message = {
+            "workload": workload.model_dump(mode="json"), "config": self._request.config_for(workload),
+        }  # fmt: skip
+        return worker.request(message, timeout_s=self._request.timeout_s)
+
+    @property
+    def _cache(self) -> str:
+        from kernel_skills.executor.models import content_digest
+
+        return content_digest(self._request.solution)[:16]
+
+    # --- verify and bench ---------------------------------------------------------------------
+
+    def _verify_and_bench(self) -> None:
+        if self._device is None:
+            for workload in self._request.workloads:
+                if workload.purpose == "bench":
+                    self._skip(workload, "no fitting GPU here: not measured")
+                elif not self._request.interpretable:
+                    self._skip(workload, "this variant does not run in Triton's interpreter")
+            if all(workload.uuid in self._outcomes for workload in self._request.workloads):
+                return
+        mode: Mode = "device" if self._device else "interpret"
+        place = self._device.place if self._device else "cpu"
+        session = Session(self._request, self._pool, mode, place, self._cache)
+        try:
+            if self._device is None:
+                self._verify_all(session)
+                return
+            with self._pool.gpu_lock(self._device.index):
+                self._verify_all(session)
+                self._bench_all(session)
+        finally:
+            session.close()
+
+    def _skip(self, workload: Workload, reason: str) -> None:
+        if workload.uuid not in self._outcomes:
+            self._outcomes[workload.uuid] = Skipped(environment=self._environment, reason=reason)
+
+    def _verify_all(self, session: Session) -> None:
+        pending = [
+            workload
+            for workload in self._request.workloads
+            if workload.purpose != "bench" and workload.uuid not in self._outcomes
+        ]
+        checks = session.list_checks()
+        total = len(pending) + len(checks)
+        for position, workload in enumerate(pending):
+            self._report("verify", position, total, workload.name)
+            answer = session.verify(workload)
+            self._outcomes[workload.uuid] = self._verified(answer)
+        for position, name in enumerate(checks):
+            self._report("verify", len(pending) + position, total, name)
+            answer = session.check(name)
+            result = CheckResult(name=name, passed=answer["passed"], log=answer["log"])
+            self._checks.append(result)
+        if total:
+            self._report("verify", total, total, "done")
+
+    def _verified(self, answer: dict[str, Any]) -> Evaluation:
+        status, log = answer["status"], answer.get("log", "")
+        not_run = tuple(answer.get("checks_not_run", ()))
+        common: dict[str, Any] = {"environment": self._environment, "log": log}
+        if self._device is None:
+            not_run += NOT_ON_CPU
+        match status:
+            case "PASSED":
+                level = "verified-gpu" if self._device else "verified-cpu"
+                correctness = Correctness(**answer["correctness"])
+                return Passed(
+                    level=level, correctness=correctness, checks_not_run=not_run, **common
+                )
+            case "INCORRECT_NUMERICAL":
+                return IncorrectNumerical(
+                    correctness=Correctness(**answer["correctness"]), **common
+                )
+            case "SKIPPED":
+                return Skipped(reason=log, environment=self._environment)
+        return Failed(status=status, **common)
+
+    def _bench_all(self, session: Session) -> None:
+        """Measure only what has been verified: no speed is printed beside a wrong result."""
+        pending = [
+            workload
+            for workload in self._request.workloads
+            if workload.purpose == "bench" and workload.uuid not in self._outcomes
+        ]
+        wrong = [w.name for w in self._request.workloads if not self._fine(w)]
+        wrong += [check.name for check in self._checks if not check.passed]
+        for position, workload in enumerate(pending):
+            if wrong or "bench" not in self._request.stages:
+                reason = f"not measured: {wrong[0]} failed" if wrong else "stage not asked for"
+                self._skip(workload, reason)
+                continue
+            self._report("bench", position, len(pending), workload.name)
+            answer = session.bench(
+                workload, fewest_bytes(self._request.task.definition, workload), baselines=True
+            )
+            self._outcomes[workload.uuid] = self._benched(workload, answer)
+        if pending:
+            self._report("bench", len(pending), len(pending), "done")
+
+    def _fine(self, workload: Workload) -> bool:
+        outcome = self._outcomes.get(workload.uuid)
+        return outcome is None or outcome.status in ("PASSED", "SKIPPED")
+
+    def _benched(self, workload: Workload, answer: dict[str, Any]) -> Evaluation:
+        outcome = self._verified(answer)
+        if not isinstance(outcome, Passed):
+            return outcome
+        assert self._device is not None
+        performance = assess_performance(
+            self._request.task.definition, workload, self._device.target, answer,
+            self._request.config_for(workload),
+        )  # fmt: skip
+        if isinstance(performance, str):
+            return Failed(status="CHEATING", log=performance, environment=self._environment)
+        state = answer.get("device_state")
+        environment = self._environment.model_copy(
+            update={"device_state": DeviceState(**state) if state else None}
+        )
+        return outcome.model_copy(update={"performance": performance, "environment": environment})

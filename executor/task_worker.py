@@ -1,0 +1,145 @@
+"""The process that knows the reference: draws inputs, compares, times baselines, runs a package's own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernel_skills.executor.bench import bench_workload
+from kernel_skills.executor.channel import Channel
+from kernel_skills.executor.checks import list_checks, run_check
+from kernel_skills.executor.failure import describe_failure
+from kernel_skills.executor.models import Task, Workload
+from kernel_skills.executor.reference import Reference
+from kernel_skills.executor.remote import CandidateFailed, RemoteCandidate
+from kernel_skills.executor.seeds import derive_seed
+from kernel_skills.executor.verify import too_large_for_interpreter, verify_workload
+
+
+def serve(channel: Channel) -> None:
+    """Answer the parent until it closes the channel."""
+    worker = TaskWorker()
+    while True:
+        message, _, fds = channel.receive()
+        operation: Callable[[dict[str, Any], list[int]], dict[str, Any]] = getattr(
+            worker, f"do_{message['op']}"
+        )
+        try:
+            answer = operation(message, fds)
+        except CandidateFailed as failed:
+            answer = {"status": failed.status, "log": failed.log, "dead": failed.dead}
+        except BaseException as error:  # noqa: BLE001 - a package's reference is foreign code, too
+            answer = {**describe_failure(error), "by": "task"}
+        channel.send(answer)
+
+
+class TaskWorker:
+    """One Task, and the candidate attached at the moment."""
+
+    def __init__(self) -> None:
+        self._device = "cpu"
+        self._task: Task | None = None
+        self._reference: Reference | None = None
+        self._candidate: RemoteCandidate | None = None
+
+    def do_open(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Load the reference. Matrix products keep full float32 on both sides: like is compared with like."""
+        self._device = message["device"]
+        if self._device != "cpu":
+            torch.cuda.set_device(torch.device(self._device))
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        self._task = Task.model_validate(message["task"])
+        self._reference = Reference(self._task)
+        return {"ok": True, **(self._describe_device() if self._device != "cpu" else {})}
+
+    def do_probe(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Describe a GPU, or nothing where there is none with this index."""
+        index = message["device"]
+        if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+            return {}
+        self._device = f"cuda:{index}"
+        return self._describe_device()
+
+    def _describe_device(self) -> dict[str, Any]:
+        properties = torch.cuda.get_device_properties(self._device)
+        arch = properties.gcnArchName.split(":")[0] if torch.version.hip else ""
+        return {
+            "hardware": properties.name,
+            "arch": arch or f"sm_{properties.major}{properties.minor}",
+            "cuda": torch.version.cuda or torch.version.hip or "",
+        }
+
+    def do_attach(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Take over the channel of a candidate worker; the one before is let go."""
+        if self._candidate is not None:
+            self._candidate.close()
+        channel = Channel.from_fd(fds[0])
+        self._candidate = RemoteCandidate(channel, self._device, message["timeout_s"])
+        return {"ok": True}
+
+    def do_reference(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Run the reference alone on a Workload: does it run, and does it return what is declared?"""
+        reference, workload = self._loaded(), Workload.model_validate(message["workload"])
+        tensors, scalars = reference.draw(workload, derive_seed(message["seed"]), self._device)
+        for (shape, _dtype), output, name in zip(
+            reference.expected(workload),
+            reference.honest(tensors, scalars, workload),
+            reference.definition.outputs,
+            strict=True,
+        ):
+            if tuple(output.shape) != shape:
+                log = (
+                    f"the reference returns {name} of shape {tuple(output.shape)}; declared {shape}"
+                )
+                return {"status": "INCORRECT_SHAPE", "log": log}
+        return {"status": "PASSED", "log": ""}
+
+    def do_verify(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        reference, workload = self._loaded(), Workload.model_validate(message["workload"])
+        if self._device == "cpu" and (reason := too_large_for_interpreter(reference, workload)):
+            return {"status": "SKIPPED", "log": reason}
+        verdict = verify_workload(
+            reference, self._attached(), workload,
+            seed=message["seed"], device=self._device, config=message["config"],
+            constraints=message["constraints"],
+        )  # fmt: skip
+        self._attached().release()
+        return {
+            "status": verdict.status, "log": verdict.log, "correctness": verdict.correctness(),
+            "checks_not_run": verdict.checks_not_run,
+        }  # fmt: skip
+
+    def do_bench(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        reference, workload = self._loaded(), Workload.model_validate(message["workload"])
+        measurement = bench_workload(
+            reference, self._attached(), workload,
+            seed=message["seed"], device=self._device, config=message["config"],
+            fewest_bytes=message["fewest_bytes"],
+            baselines=reference.definition.baselines if message["baselines"] else None,
+        )  # fmt: skip
+        self._attached().release()
+        return measurement.to_json()
+
+    def do_list_checks(self, _message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        return {"checks": list_checks(self._loaded())}
+
+    def do_check(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Run one `check_*` function of validate.py against the attached candidate."""
+        dtypes = message["dtypes"]
+        failure = run_check(
+            self._loaded(), self._attached(), message["name"],
+            device=self._device, dtypes=dtypes, seed=message["seed"],
+        )  # fmt: skip
+        self._attached().release()
+        return {"passed": not failure, "log": failure}
+
+    def _loaded(self) -> Reference:
+        assert self._reference is not None, "open comes first"
+        return self._reference
+
+    def _attached(self) -> RemoteCandidate:
+        assert self._candidate is not None, "attach comes first"
+        return self._candidate

@@ -1,0 +1,294 @@
+"""Verify a candidate on one Workload against the float64 reference. Runs in the task worker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernel_skills.executor.compare import Comparison, compare, factor
+from kernel_skills.executor.errors import InvalidPackage
+from kernel_skills.executor.expressions import evaluate, holds
+from kernel_skills.executor.inputs import axis_values, scalar_values
+from kernel_skills.executor.models import RandomInput, Scalar, Workload
+from kernel_skills.executor.reference import Reference
+from kernel_skills.executor.remote import CandidateFailed, Output, RemoteCandidate
+from kernel_skills.executor.seeds import derive_seed
+
+_INTERPRETER_ELEMENTS = 1 << 22
+_INTERPRETER_FLOPS = 2e9
+_FUZZED_SHAPES = 2
+_FUZZ_TRIES = 60
+
+
+@dataclass
+class Verdict:
+    """What came of one Workload: a status, the errors seen, and what could not be looked at."""
+
+    status: str = "PASSED"
+    log: str = ""
+    comparisons: list[Comparison] = field(default_factory=list)
+    checks_not_run: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "PASSED"
+
+    def correctness(self) -> dict[str, Any]:
+        """Return the fields of `trace.Correctness`: the worst over all comparisons."""
+        if not self.comparisons:
+            return {"max_relative_error": 0.0, "max_absolute_error": 0.0}
+        return {
+            "max_relative_error": max(c.max_relative_error for c in self.comparisons),
+            "max_absolute_error": max(c.max_absolute_error for c in self.comparisons),
+            "extra": {
+                "bound_share": max(c.bound_share for c in self.comparisons),
+                "honest_share": max(c.honest_share for c in self.comparisons),
+                "comparisons": len(self.comparisons),
+                "assert_close": all(c.assert_close for c in self.comparisons),
+            },
+        }
+
+
+class _Wrong(Exception):
+    """Ends a verification with a status and a log."""
+
+    def __init__(self, status: str, log: str) -> None:
+        super().__init__(log)
+        self.status, self.log = status, log
+
+
+@dataclass(frozen=True)
+class Case:
+    """One draw of inputs within a Workload."""
+
+    title: str
+    workload: Workload
+    seed: int
+    layout: str | None = None
+    repeats: bool = False
+
+
+def too_large_for_interpreter(reference: Reference, workload: Workload) -> str:
+    """Return why a Workload is not run in the interpreter, or nothing."""
+    definition = reference.definition
+    axes = axis_values(definition, workload)
+    elements = 0
+    for spec in {**definition.tensor_inputs, **definition.outputs}.values():
+        count = 1
+        for axis in spec.shape or ():
+            count *= axes[axis]
+        elements += count
+    names = {**axes, **scalar_values(definition, workload)}
+    flops = float(evaluate(definition.flops, names))
+    if elements > _INTERPRETER_ELEMENTS or flops > _INTERPRETER_FLOPS:
+        return f"{elements:.2g} elements, {flops:.2g} FLOP: too large for the interpreter"
+    return ""
+
+
+def verify_workload(
+    reference: Reference,
+    candidate: RemoteCandidate,
+    workload: Workload,
+    *,
+    seed: int,
+    device: str,
+    config: Mapping[str, Scalar],
+    constraints: Sequence[str],
+) -> Verdict:
+    """Run every case of a Workload; the first failure ends it.
+
+    Args:
+        seed: joined with a secret by the caller.
+        constraints: the variant's own, for fuzzed shapes to obey beside the definition's.
+
+    Raises:
+        CandidateFailed: the candidate's process is gone or lost its device.
+    """
+    verdict = Verdict()
+    try:
+        for case in _cases(reference, workload, seed, constraints, verdict):
+            _run_case(reference, candidate, case, device, config, verdict)
+    except _Wrong as wrong:
+        verdict.status, verdict.log = wrong.status, wrong.log
+    except CandidateFailed as failed:
+        if failed.dead:
+            raise
+        verdict.status, verdict.log = failed.status, failed.log
+    return verdict
+
+
+def _cases(
+    reference: Reference,
+    workload: Workload,
+    seed: int,
+    constraints: Sequence[str],
+    verdict: Verdict,
+) -> Iterator[Case]:
+    """The workload as declared; a smoke workload also with strides, spikes and shapes of its own."""
+    yield Case("as declared", workload, derive_seed(seed, workload.uuid, 0), repeats=True)
+    if workload.purpose != "smoke" or workload.generator is not None:
+        return
+    yield Case("strided and offset inputs", workload, derive_seed(seed, workload.uuid, 1), "padded")
+    yield Case("spiked values", _spiked(reference, workload), derive_seed(seed, workload.uuid, 2))
+    fuzzed = list(_fuzzed(reference, workload, seed, constraints))
+    yield from fuzzed
+    if not fuzzed:
+        verdict.checks_not_run.append("fuzzed shapes: none found that obeys the constraints")
+
+
+def _spiked(reference: Reference, workload: Workload) -> Workload:
+    """Return the workload with outliers in every input that is drawn from the plain normal distribution."""
+    inputs = dict(workload.inputs)
+    for name in reference.definition.tensor_inputs:
+        given = inputs.get(name, RandomInput())
+        if given == RandomInput():
+            inputs[name] = RandomInput(distribution="spiked")
+    return workload.model_copy(update={"inputs": inputs})
+
+
+def _fuzzed(
+    reference: Reference, workload: Workload, seed: int, constraints: Sequence[str]
+) -> Iterator[Case]:
+    """Yield seeded shapes near the workload's that obey every constraint."""
+    dice = random.Random(derive_seed(seed, workload.uuid, "shapes"))
+    definition = reference.definition
+    variable = [name for name, axis in definition.axes.items() if axis.type == "var"]
+    scalars = scalar_values(definition, workload)
+    found = 0
+    for _ in range(_FUZZ_TRIES):
+        axes = dict(workload.axes)
+        for name in dice.sample(variable, dice.randint(1, len(variable))) if variable else ():
+            axes[name] = dice.randint(1, max(2, axes[name] + axes[name] // 2))
+        changed = workload.model_copy(update={"axes": axes})
+        names = {**axis_values(definition, changed), **scalars}
+        if axes == dict(workload.axes) or not _allowed(
+            (*definition.constraints, *constraints), names
+        ):
+            continue
+        found += 1
+        title = ", ".join(f"{name}={axes[name]}" for name in variable)
+        yield Case(f"fuzzed shape {title}", changed, derive_seed(seed, workload.uuid, title))
+        if found == _FUZZED_SHAPES:
+            return
+
+
+def _allowed(constraints: Sequence[str], names: Mapping[str, Any]) -> bool:
+    try:
+        return all(holds(text, names) for text in constraints)
+    except InvalidPackage:
+        return False
+
+
+def _run_case(
+    reference: Reference,
+    candidate: RemoteCandidate,
+    case: Case,
+    device: str,
+    config: Mapping[str, Scalar],
+    verdict: Verdict,
+) -> None:
+    tensors, scalars = reference.draw(case.workload, case.seed, device, case.layout)
+    try:
+        candidate.place(0, tensors)
+        # the candidate runs before the reference, so freed memory never holds the answer
+        outputs = candidate.call(0, scalars, config)
+        exact = reference.exact(tensors, scalars)
+        honest = reference.honest(tensors, scalars, case.workload)
+        check_outputs(reference, case.workload, outputs, exact, honest, verdict)
+        if not candidate.inputs_intact(0, tensors):
+            raise _Wrong("CHEATING", "an input was changed by the call")
+        if case.repeats:
+            first = [_cloned(output) for output in outputs]
+            again = candidate.call(0, scalars, config)
+            _check_repeat(reference, case.workload, first, again, exact, honest, verdict)
+    except _Wrong as wrong:
+        raise _Wrong(wrong.status, f"{case.title}: {wrong.log}") from None
+    except CandidateFailed as failed:
+        raise CandidateFailed(failed.status, f"{case.title}: {failed.log}", failed.dead) from None
+    if not verdict.passed:
+        raise _Wrong(verdict.status, f"{case.title}: {verdict.log}")
+
+
+def _cloned(output: Output) -> torch.Tensor:
+    assert output.tensor is not None
+    return output.tensor.clone()
+
+
+def check_outputs(
+    reference: Reference,
+    workload: Workload,
+    outputs: Sequence[Output],
+    exact: Sequence[torch.Tensor],
+    honest: Sequence[torch.Tensor],
+    verdict: Verdict,
+) -> None:
+    """Compare all outputs; on the first that fails, set the verdict's status and log."""
+    names = list(reference.definition.outputs)
+    expected = reference.expected(workload)
+    if len(outputs) != len(names):
+        verdict.status = "INCORRECT_SHAPE"
+        verdict.log = f"returned {len(outputs)} values; the definition names {len(names)}"
+        return
+    inputs = [spec.dtype for spec in reference.definition.tensor_inputs.values()]
+    dtypes = [
+        getattr(torch, workload.dtypes.get(name, reference.definition.dtypes.get(name, (name,))[0]))
+        for name in inputs
+    ]
+    for name, output, (shape, dtype), ref, fair in zip(
+        names, outputs, expected, exact, honest, strict=True
+    ):
+        if failure := _form_failure(name, output, shape, dtype):
+            verdict.status, verdict.log = failure
+            return
+        assert output.tensor is not None
+        k = factor([*dtypes, dtype], reference.definition.tolerance)
+        result = compare(output.tensor, ref, fair, reference.definition.tolerance, k)
+        verdict.comparisons.append(result)
+        if not result.passed:
+            verdict.status, verdict.log = "INCORRECT_NUMERICAL", f"{name}: {result.reason}"
+            return
+
+
+def _form_failure(
+    name: str, output: Output, shape: tuple[int, ...], dtype: torch.dtype
+) -> tuple[str, str] | None:
+    """Return (status, log) where an output is not a plain tensor of the right shape, dtype and device."""
+    tensor = output.tensor
+    if tensor is None:
+        return "INCORRECT_SHAPE", f"{name} is a {output.type_name}, not a plain torch.Tensor"
+    if tuple(tensor.shape) != shape:
+        return "INCORRECT_SHAPE", f"{name} has shape {tuple(tensor.shape)}; expected {shape}"
+    if tensor.dtype != dtype:
+        return "INCORRECT_DTYPE", f"{name} is {tensor.dtype}; expected {dtype}"
+    if output.aliases_input and tensor.numel():
+        return "CHEATING", f"{name} shares its memory with an input"
+    return None
+
+
+def _check_repeat(
+    reference: Reference,
+    workload: Workload,
+    first: Sequence[torch.Tensor],
+    again: Sequence[Output],
+    exact: Sequence[torch.Tensor],
+    honest: Sequence[torch.Tensor],
+    verdict: Verdict,
+) -> None:
+    """A repeat may differ in rounding unless the definition promises determinism; it may not leave tolerance."""
+    same = all(
+        b.tensor is not None and torch.equal(a.nan_to_num(), b.tensor.nan_to_num())
+        for a, b in zip(first, again, strict=True)
+    )
+    if same:
+        return
+    if reference.definition.deterministic:
+        raise _Wrong(
+            "NONDETERMINISTIC", "a repeated call differs, and the definition promises not to"
+        )
+    check_outputs(reference, workload, again, exact, honest, verdict)
+    if not verdict.passed:
+        raise _Wrong("NONDETERMINISTIC", f"a repeated call leaves tolerance: {verdict.log}")

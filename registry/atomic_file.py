@@ -1,0 +1,34 @@
+"""Write a whole file or none of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from kernel_skills.executor.errors import UsageError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Put text into a file by way of a new file beside it, so that a kill leaves the old one or the new one.
+
+    Raises:
+        UsageError: the folder is missing or may not be written to.
+    """
+    try:
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}-", dir=path.absolute().parent
+        )
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        # mkstemp makes the file private; what is written here is to be read as any other file of the folder
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

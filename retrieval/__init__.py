@@ -1,0 +1,1 @@
+"""Index and search over skills, lessons and evidence."""

@@ -1,0 +1,1 @@
+"""The skills shipped with the distribution; content, read by path."""
