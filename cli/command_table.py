@@ -50,6 +50,18 @@ COMMANDS: Mapping[str, Command] = {
         "bench",
         "Measure a skill beside its baselines; needs a fitting GPU (exit 6 without).",
     ),
+    "profile": Command(
+        _JUDGE,
+        "profile",
+        "profile",
+        "Say what holds a skill's kernels back: GPU counters by ncu, or the analytic roofline.",
+    ),
+    "tune": Command(
+        _JUDGE,
+        "tune",
+        "tune",
+        "Search a skill's tuning parameters for a shape; needs a fitting GPU (exit 6 without).",
+    ),
     "list": Command(
         _READ, "list_skills", "list_skills", "List the skills that can be found from here."
     ),
@@ -58,6 +70,12 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "traces": Command(_READ, "traces", "traces", "List the evidence of a skill, newest first."),
     "docs": Command(_READ, "docs", "docs", "Write a page about a skill, in Markdown or HTML."),
+    "table": Command(
+        _READ,
+        "table",
+        "table",
+        "Make the table of skills with measured figures, from the evidence in the packages.",
+    ),
     "targets": Command(
         _READ, "targets", "targets", "List the known chips, or show one with its sources."
     ),

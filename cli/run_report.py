@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from kernel_skills.cli.console import print_fields, print_line, print_table
@@ -34,6 +35,8 @@ def print_run(outcome: SkillRun) -> None:
         print_line(f"{run.definition}, variant {run.variant}: {run.why}")
         for rejection in run.rejected:
             print_line(f"  not {rejection.variant.id}: {rejection.reason}")
+        for warning in run.judgement.warnings:
+            print_line(f"  mind: {warning}")
         _print_measured(run)
         _print_verified(run)
         _print_compiled(run)
@@ -99,14 +102,21 @@ def _error(correctness: Correctness) -> str:
 
 
 def _print_verified(run: VariantRun) -> None:
-    rows = [
-        (judged.workload.name, judged.workload.purpose, *_verdict(judged.evaluation))
-        for judged in run.judgement.judged
-        if not (isinstance(judged.evaluation, Passed) and judged.evaluation.performance)
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    skipped: dict[str, list[str]] = {}
+    for judged in run.judgement.judged:
+        evaluation = judged.evaluation
+        if isinstance(evaluation, Skipped):
+            skipped.setdefault(evaluation.reason, []).append(judged.workload.name)
+        elif not (isinstance(evaluation, Passed) and evaluation.performance):
+            rows.append((judged.workload.name, judged.workload.purpose, *_verdict(evaluation)))
     if rows:
         print_line()
         print_table(("workload", "purpose", "verdict", "error/limit or reason"), rows)
+    if skipped:
+        print_line()
+    for reason, names in skipped.items():
+        print_line(f"SKIPPED {len(names)} ({', '.join(names)}): {reason}")
 
 
 def _verdict(evaluation: Evaluation) -> tuple[str, str]:
@@ -120,39 +130,38 @@ def _verdict(evaluation: Evaluation) -> tuple[str, str]:
 
 
 def _print_compiled(run: VariantRun) -> None:
-    reports = _distinct(run.judgement.judged)
-    if not reports:
+    distinct = _distinct(run.judgement.judged)
+    if not distinct:
         return
     print_line()
     heads = (
-        "kernel",
-        "for",
-        "warps",
-        "regs",
-        "spill B",
-        "shared B",
-        "occupancy",
-        "machine code",
-        "warnings",
-    )
+        "compiled", "workloads", "warps", "regs", "spill B", "shared B", "occupancy", "machine code", "warnings",
+    )  # fmt: skip
     rows = [
         (
-            report.kernel, report.arch, report.num_warps, report.registers, report.spill_bytes,
-            report.shared_bytes, _percent(report.occupancy), _mix(report), "; ".join(report.warnings),
+            f"{report.kernel} {report.arch}", _some(names), report.num_warps, report.registers,
+            report.spill_bytes, report.shared_bytes, _percent(report.occupancy), _mix(report),
+            "; ".join(report.warnings),
         )
-        for report in reports
+        for report, names in distinct
     ]  # fmt: skip
     print_table(heads, rows, right=heads[2:7])
 
 
-def _distinct(judged: Iterable[Judged]) -> list[KernelReport]:
-    """Return reports that differ in more than how long they took to compile."""
-    seen: dict[str, KernelReport] = {}
+def _distinct(judged: Iterable[Judged]) -> list[tuple[KernelReport, list[str]]]:
+    """Return reports that differ in more than compile time and constants, with the workloads of each."""
+    seen: dict[str, tuple[KernelReport, list[str]]] = {}
     for item in judged:
         for report in item.evaluation.kernels:
             shown = report.model_dump_json(exclude={"compile_seconds", "constants"})
-            seen.setdefault(shown, report)
+            names = seen.setdefault(shown, (report, []))[1]
+            if item.workload.name not in names:
+                names.append(item.workload.name)
     return list(seen.values())
+
+
+def _some(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _percent(share: float | None) -> str:
@@ -173,8 +182,10 @@ def _mix(report: KernelReport) -> str:
 def _print_checks(run: VariantRun) -> None:
     checks = run.judgement.checks
     if checks:
-        passed = sum(check.passed for check in checks)
-        print_line(f"checks of validate.py: {passed} of {len(checks)} passed")
+        counts = Counter(check.outcome for check in checks)
+        line = f"checks of validate.py: {counts['passed']} of {len(checks)} passed"
+        skipped = counts["skipped"]
+        print_line(f"{line}, {skipped} outside what the variant takes" if skipped else line)
 
 
 def _print_quoted(run: VariantRun) -> None:
@@ -223,5 +234,5 @@ def _print_failures(run: VariantRun) -> None:
         elif not isinstance(evaluation, Passed | Skipped):
             print_line(f"{judged.workload.name}: {evaluation.status}: {evaluation.log}")
     for check in run.judgement.checks:
-        if not check.passed:
+        if check.outcome == "failed":
             print_line(f"{check.name}: {check.log}")

@@ -6,6 +6,7 @@ together are larger than twice the L2 cache, and the outputs of one set chosen a
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -147,11 +148,11 @@ class _Bench:
         for index, tensors in enumerate(self._sets):
             drawn, _ = self._draw(index)
             for name, tensor in tensors.items():
-                source = drawn[name]
+                # through .data, since a baseline's backward has saved these tensors
                 if 0 in tensor.stride():
-                    tensor[:1].copy_(source[:1])
+                    tensor.data[:1].copy_(drawn[name][:1])
                 else:
-                    tensor.copy_(source)
+                    tensor.data.copy_(drawn[name])
             self._candidate.refill(index, tensors)
 
     def check(self, index: int, outputs: list[Any], verdict: Verdict) -> None:
@@ -183,8 +184,7 @@ class _Bench:
 
     def _bind(self, function: Callable[..., Any]) -> list[Callable[[], Any]]:
         return [
-            (lambda t=tuple(tensors.values()): function(*t, **self.scalars))
-            for tensors in self._sets
+            functools.partial(function, *tensors.values(), **self.scalars) for tensors in self._sets
         ]
 
     def _compiled(self) -> list[Callable[[], Any]]:
@@ -221,7 +221,7 @@ class _Bench:
                 return
             # a different order each round, so that no one always follows the same neighbour
             for name in names[turn % max(len(names), 1) :] + names[: turn % max(len(names), 1)]:
-                measurement.baselines.setdefault(name, []).extend(self._timed[name]())
+                self._time_baseline(name, measurement)
         if check:
             reader = DeviceStateReader(self._device)
             while not reader.done():
@@ -234,6 +234,16 @@ class _Bench:
         measurement.samples.extend(samples)
         if check:
             self.check(index, outputs, measurement.verdict)
+
+    def _time_baseline(self, name: str, measurement: Measurement) -> None:
+        """Add one round; a baseline that fails is out, with the reason, and costs only itself."""
+        if name in measurement.errors:
+            return
+        try:
+            measurement.baselines.setdefault(name, []).extend(self._timed[name]())
+        except Exception as error:  # noqa: BLE001 - as in prepare_baselines
+            measurement.baselines.pop(name)
+            measurement.errors[name] = f"{type(error).__name__}: {error}"[:500]
 
     def close(self) -> None:
         self._sets, self._timed = [], {}

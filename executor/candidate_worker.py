@@ -26,9 +26,10 @@ Answer = tuple[dict[str, Any], list[memoryview]]
 def serve(channel: Channel) -> None:
     """Answer requests until the other side closes the channel."""
     if os.environ.get("TRITON_INTERPRET") == "1":
-        from kernel_skills.executor.interpreter import repair_interpreter
+        from kernel_skills.executor.interpreter import answer_device_queries, repair_interpreter
 
         repair_interpreter()
+        answer_device_queries()
     candidate = Candidate()
     while True:
         message, blob, _ = channel.receive()
@@ -165,9 +166,11 @@ class _poisoned:  # noqa: N801 - reads as a clause of `with`
 
     def __enter__(self) -> None:
         if self._on:
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            torch.utils.deterministic.fill_uninitialized_memory = True
+            # torch's public function for the same also imports the compiler, for 1.5 s
+            torch._C._set_deterministic_algorithms(True, warn_only=True)
+            # the default; said because a candidate may have turned it off
+            torch._C._set_deterministic_fill_uninitialized_memory(True)
 
     def __exit__(self, *_: object) -> None:
         if self._on:
-            torch.use_deterministic_algorithms(False)
+            torch._C._set_deterministic_algorithms(False)

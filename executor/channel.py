@@ -6,18 +6,21 @@ a frame that does not parse raises `MalformedFrame`: the other side may be forei
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _PREFIX = struct.Struct("<4sIQ")
 _MAGIC = b"KSF1"
 _MAX_HEADER_BYTES = 16 << 20
 _MAX_BLOB_BYTES = 8 << 30
+_CHUNK_BYTES = 16 << 20
+"""Memory is taken as bytes arrive: a prefix alone must not make the reader allocate what it announces."""
 
 
 class ChannelError(Exception):
@@ -62,21 +65,25 @@ class Channel:
         message: Mapping[str, Any],
         blob: Sequence[bytes | memoryview] = (),
         fds: Sequence[int] = (),
+        timeout_s: float | None = None,
     ) -> None:
         """Send one frame; `fds` are duplicated into the other process.
 
         Raises:
             PeerGone: the other side is closed.
+            PeerSilent: the other side does not read: a part of the frame was not taken within the time allowed.
         """
         header = json.dumps({**message, "fds": len(fds)}).encode()
         size = sum(len(part) for part in blob)
         try:
-            self._socket.settimeout(None)
+            self._socket.settimeout(timeout_s)
             self._socket.sendall(_PREFIX.pack(_MAGIC, len(header), size) + header)
             for part in blob:
                 self._socket.sendall(part)
             if fds:
                 socket.send_fds(self._socket, [b"F"], list(fds))
+        except TimeoutError as error:
+            raise PeerSilent("the other side does not read") from error
         except OSError as error:
             raise PeerGone(str(error)) from error
 
@@ -100,7 +107,7 @@ class Channel:
             raise MalformedFrame("header is not an object")
         count = message.pop("fds", 0)
         blob = self._read(blob_size, deadline)
-        return message, blob, self._read_fds(count) if count else []
+        return message, blob, self._read_fds(count, deadline) if count else []
 
     def request(
         self,
@@ -111,35 +118,42 @@ class Channel:
         fds: Sequence[int] = (),
     ) -> tuple[dict[str, Any], bytearray]:
         """Send a frame and return the (message, blob) that answers it."""
-        self.send(message, blob, fds)
+        self.send(message, blob, fds, timeout_s)
         answer, data, _ = self.receive(timeout_s)
         return answer, data
 
     def _read(self, size: int, deadline: float | None) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        filled = 0
-        while filled < size:
-            try:
-                if deadline is not None:
-                    # zero would mean non-blocking, so a passed deadline still waits a millisecond
-                    self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-                else:
-                    self._socket.settimeout(None)
-                got = self._socket.recv_into(view[filled:])
-            except TimeoutError as error:
-                raise PeerSilent("no answer in time") from error
-            except OSError as error:
-                raise PeerGone(str(error)) from error
-            if got == 0:
-                raise PeerGone("the other side closed the channel")
-            filled += got
+        data = bytearray()
+        while len(data) < size:
+            chunk = bytearray(min(size - len(data), _CHUNK_BYTES))
+            view, filled = memoryview(chunk), 0
+            while filled < len(chunk):
+                with self._waiting(deadline):
+                    got = self._socket.recv_into(view[filled:])
+                if got == 0:
+                    raise PeerGone("the other side closed the channel")
+                filled += got
+            data += chunk
         return data
 
-    def _read_fds(self, count: Any) -> list[int]:
-        if not isinstance(count, int) or not 0 < count <= 8:
+    @contextlib.contextmanager
+    def _waiting(self, deadline: float | None) -> Iterator[None]:
+        """Set the socket's timeout from the deadline, and name what goes wrong in the wait."""
+        try:
+            # zero would mean non-blocking, so a passed deadline still waits a millisecond
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.001)
+            self._socket.settimeout(left)
+            yield
+        except TimeoutError as error:
+            raise PeerSilent("no answer in time") from error
+        except OSError as error:
+            raise PeerGone(str(error)) from error
+
+    def _read_fds(self, count: Any, deadline: float | None) -> list[int]:
+        if type(count) is not int or not 0 < count <= 8:
             raise MalformedFrame("bad number of file descriptors")
-        data, fds, _, _ = socket.recv_fds(self._socket, 1, count)
+        with self._waiting(deadline):
+            data, fds, _, _ = socket.recv_fds(self._socket, 1, count)
         if data != b"F" or len(fds) != count:
             for fd in fds:
                 os.close(fd)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kernel_skills.executor.compare import compare, factor
 from kernel_skills.executor.errors import InvalidPackage
+from kernel_skills.executor.expressions import holds, scalar_default
 from kernel_skills.executor.failure import short_log
 from kernel_skills.executor.reference import Reference
 from kernel_skills.executor.remote import CandidateFailed, RemoteCandidate
+from kernel_skills.executor.trace import CheckOutcome
 from kernel_skills.executor.validation import DEFINITION_ATTRIBUTE, Kernel, as_list
 
 _FILE = "validate.py"
+
+
+class OutsideVariant(Exception):
+    """A check called the kernel with a shape that this variant does not take."""
 
 
 def list_checks(reference: Reference) -> list[str]:
@@ -30,24 +36,32 @@ def run_check(
     device: str,
     dtypes: list[str],
     seed: int,
-) -> str:
-    """Run one check for every dtype; return what was wrong, or nothing.
+    constraints: list[str],
+) -> tuple[CheckOutcome, str]:
+    """Run one check for every dtype; return how it ended, and what was wrong or not asked of the variant.
+
+    Args:
+        constraints: the variant's own; a call outside of them ends the check as skipped.
 
     Raises:
         CandidateFailed: the candidate's process is gone or lost its device.
     """
     function = _checks(reference)[name]
     for dtype in dtypes:
-        kernel = CheckedKernel(reference, candidate, device, getattr(torch, dtype), seed)
+        kernel = CheckedKernel(
+            reference, candidate, device, getattr(torch, dtype), seed, constraints
+        )
         try:
             function(kernel)
+        except OutsideVariant as outside:
+            return "skipped", str(outside)
         except CandidateFailed as failed:
             if failed.dead:
                 raise
-            return f"{dtype}: {failed.status}: {failed.log}"
+            return "failed", f"{dtype}: {failed.status}: {failed.log}"
         except Exception as error:  # noqa: BLE001 - a check is the package's code
-            return f"{dtype}: {short_log(error)}"
-    return ""
+            return "failed", f"{dtype}: {short_log(error)}"
+    return "passed", ""
 
 
 def _checks(reference: Reference) -> dict[str, Callable[[Kernel], None]]:
@@ -72,13 +86,16 @@ class CheckedKernel:
         device: str,
         dtype: torch.dtype,
         seed: int,
+        constraints: Sequence[str],
     ) -> None:
         self._reference, self._candidate = reference, candidate
+        self._constraints = constraints
         self.device, self.dtype, self.interpreted = device, dtype, device == "cpu"
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
     def __call__(self, *tensors: torch.Tensor, **scalars: Any) -> Any:
         named = dict(zip(self._reference.definition.tensor_inputs, tensors, strict=True))
+        self._refuse_outside(named, scalars)
         self._candidate.place(0, named)
         outputs = self._candidate.call(0, scalars, {})
         results = []
@@ -86,6 +103,18 @@ class CheckedKernel:
             assert output.tensor is not None, f"returned a {output.type_name}"
             results.append(output.tensor.clone())
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _refuse_outside(self, named: dict[str, torch.Tensor], scalars: dict[str, Any]) -> None:
+        """Raise OutsideVariant where the call's shape is not one that the variant takes."""
+        definition = self._reference.definition
+        names: dict[str, Any] = {}
+        for name, tensor in named.items():
+            names.update(zip(definition.inputs[name].shape or (), tensor.shape, strict=False))
+        for name, spec in definition.scalar_inputs.items():
+            names[name] = scalars.get(name, scalar_default(spec.default, names))
+        for constraint in self._constraints:
+            if not holds(constraint, names):
+                raise OutsideVariant(f"the variant asks for `{constraint}`")
 
     def reference(self, *tensors: torch.Tensor, **scalars: Any) -> Any:
         named = dict(zip(self._reference.definition.tensor_inputs, tensors, strict=True))

@@ -59,14 +59,15 @@ def compare(
     if out.numel() == 0:
         return Comparison(True, 0.0, 0.0, 0.0, 0.0, True)
     # what the output's dtype itself cannot hold is infinite in the reference, too
-    rounded = reference.to(out.dtype)
-    finite = torch.isfinite(rounded)
-    if reason := _compare_non_finite(out, rounded, finite):
+    rounded = reference.to(out.dtype).to(torch.float64)
+    # float8_e4m3fn has no infinity: it rounds one to its largest number
+    finite = torch.isfinite(rounded) & torch.isfinite(reference.to(torch.float64))
+    if reason := _compare_non_finite(out.to(torch.float64), rounded, finite):
         return Comparison(False, float("inf"), float("inf"), float("inf"), 0.0, False, reason)
     eps = torch.finfo(out.dtype).eps
     ref = torch.where(finite, reference, 0.0)
     error = _error(out, ref, finite)
-    honest_error = _error(honest, ref, finite & torch.isfinite(honest))
+    honest_error = _error(honest, ref, finite & torch.isfinite(honest.to(torch.float64)))
     scale = float(honest_error.max())
     bound = k * scale + 2 * eps * ref.abs()
     share = error / bound.clamp(min=torch.finfo(torch.float64).tiny)
@@ -81,7 +82,7 @@ def compare(
         max_relative_error=float((error / ref.abs().clamp(min=eps)).max()),
         bound_share=max(float(share.max()), norm_share),
         honest_share=float((honest_error / bound.clamp(min=1e-300)).max()),
-        assert_close=_assert_close(out, rounded),
+        assert_close=_assert_close(out, rounded.to(out.dtype)),
         reason="" if passed else _describe(out, reference, share, missed, norm_share),
     )
 
@@ -101,7 +102,7 @@ def _compare_non_finite(out: torch.Tensor, rounded: torch.Tensor, finite: torch.
     count = int(stray.sum())
     if not count:
         return ""
-    at = stray.flatten().nonzero()[0].item()
+    at = int(stray.flatten().nonzero()[0])
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), out.shape))
     got, want = out.flatten()[at].item(), rounded.flatten()[at].item()
     return f"{count} of {out.numel()} elements are {got} where the reference is {want}; first at {index}"

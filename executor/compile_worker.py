@@ -14,7 +14,7 @@ from kernel_skills.executor.targets import Target
 
 def serve(channel: Channel) -> None:
     """Load a Solution, then answer one report per Workload until the channel closes."""
-    from kernel_skills.executor.cross_compile import compile_solution
+    from kernel_skills.executor.cross_compile import CompileFailure, compile_solution
 
     message, _, _ = channel.receive()
     try:
@@ -32,6 +32,9 @@ def serve(channel: Channel) -> None:
         try:
             reports = compile_solution(entry, definition, workload, target, message["config"])
             answer: dict[str, Any] = {"kernels": [r.model_dump(mode="json") for r in reports]}
+        except CompileFailure as error:
+            status = "COMPILE_ERROR" if error.kernel else "RUNTIME_ERROR"
+            answer = {"failed": status, "log": str(error)}
         except BaseException as error:  # noqa: BLE001 - as above
             answer = describe_failure(error)
         channel.send(answer)

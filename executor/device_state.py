@@ -11,8 +11,6 @@ _FIELDS = {
     "memory_clock_mhz": "clocks.mem",
     "power_watts": "power.draw",
     "temperature_celsius": "temperature.gpu",
-    "utilisation_before_percent": "utilization.gpu",
-    "mig": "mig.mode.current",
 }
 _TIMEOUT_S = 10.0
 
@@ -58,3 +56,48 @@ def _parse(value: str) -> float | bool | None:
         return float(value)
     except ValueError:
         return None  # "[N/A]", "[Not Supported]"
+
+
+_BUSY_PERCENT = 10.0
+
+
+def load_before(device: str) -> dict[str, Any]:
+    """Return what else goes on on a GPU before we use it: fields of `trace.DeviceState`, empty where nothing answers."""
+    index = device.partition(":")[2] or "0"
+    state = _query(["-i", index, "--query-gpu=utilization.gpu,mig.mode.current"])
+    if len(state) != 1:
+        return {}
+    utilisation, mig = (_parse(value.strip()) for value in state[0].split(","))
+    others = _query(["-i", index, "--query-compute-apps=pid"])
+    found = {
+        "utilisation_before_percent": utilisation, "mig": mig, "other_processes": len(others),
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def warnings_of(load: dict[str, Any]) -> tuple[str, ...]:
+    """Return what a reader of the figures must know of the device."""
+    found = []
+    if load.get("mig"):
+        found.append(
+            "the GPU is partitioned (MIG): figures are of a part of it, percentages of the whole"
+        )
+    if load.get("utilisation_before_percent", 0) > _BUSY_PERCENT:
+        found.append(f"the GPU was {load['utilisation_before_percent']:.0f} % busy before the run")
+    if load.get("other_processes"):
+        found.append(f"{load['other_processes']} other processes hold the GPU")
+    return tuple(found)
+
+
+def _query(arguments: list[str]) -> list[str]:
+    path = shutil.which("nvidia-smi")
+    if path is None:
+        return []
+    command = [path, *arguments, "--format=csv,noheader,nounits"]
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return []
+    return result.stdout.strip().splitlines() if result.returncode == 0 else []

@@ -29,6 +29,7 @@ def double_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):  # type: ignore[no-u
 
 
 def gpus() -> list[dict[str, Any]]:
+    """Return name, architecture and memory of every GPU that torch sees."""
     found = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)

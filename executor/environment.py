@@ -9,7 +9,8 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from kernel_skills.executor.errors import NoDevice
+from kernel_skills.executor.channel import ChannelError
+from kernel_skills.executor.errors import NoDevice, WorkerError
 from kernel_skills.executor.models import Record
 from kernel_skills.executor.pool import Pool
 from kernel_skills.executor.targets import Target, target_of_device
@@ -51,6 +52,10 @@ def find_device(pool: Pool, index: int) -> Device | None:
     worker = pool.start("task")
     try:
         answer = worker.request({"op": "probe", "device": index}, timeout_s=_PROBE_TIMEOUT_S)
+    except ChannelError as error:
+        raise WorkerError(
+            f"GPU {index} does not answer: {error}; `skills doctor` looks closer"
+        ) from error
     finally:
         worker.end(0.5)
     if "hardware" not in answer:

@@ -29,8 +29,9 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "sqrt": math.sqrt,
 }
 
-# 64 digits hold any size in bytes; a package must not make us compute 9**9**9
+# no size in bytes needs more; a package must not make us compute 9**9**9
 _LARGEST_EXPONENT = 64
+_LARGEST_BASE = 2**64
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
@@ -41,7 +42,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """
     try:
         return _value(_parse(text), names)
-    except (ArithmeticError, TypeError, ValueError) as error:
+    except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
         raise InvalidPackage(f"expression {text!r}: {error}") from error
 
 
@@ -64,8 +65,9 @@ def scalar_default(default: Scalar | None, names: Mapping[str, Any]) -> Scalar |
 def _parse(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise InvalidPackage(f"expression {text!r} does not parse: {error.msg}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = getattr(error, "msg", None) or str(error) or "too deep"
+        raise InvalidPackage(f"expression {text!r} does not parse: {reason}") from error
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -80,9 +82,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return names[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             a, b = _value(left, names), _value(right, names)
-            if isinstance(op, ast.Pow) and abs(b) > _LARGEST_EXPONENT:
-                raise InvalidPackage(f"exponent {b} is larger than {_LARGEST_EXPONENT}")
-            return _BINARY[type(op)](a, b)
+            return _arithmetic(op, a, b)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, names)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -102,6 +102,18 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     raise InvalidPackage(
         f"{ast.unparse(node)!r} is not allowed in an expression; use arithmetic over axes"
     )
+
+
+def _arithmetic(op: ast.operator, a: Any, b: Any) -> Any:
+    # text has a `*` and a `%` of its own, which make gigabytes
+    if not (isinstance(a, int | float) and isinstance(b, int | float)):
+        raise TypeError("arithmetic is over numbers only")
+    if isinstance(op, ast.Pow):
+        if abs(b) > _LARGEST_EXPONENT or abs(a) > _LARGEST_BASE:
+            raise InvalidPackage(f"{a} ** {b} is too large")
+        if a < 0 and not float(b).is_integer():
+            raise InvalidPackage(f"{a} ** {b} is not a real number")
+    return _BINARY[type(op)](a, b)
 
 
 def _compare(

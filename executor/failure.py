@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
+_REPORTED = ("COMPILE_ERROR", "RUNTIME_ERROR")
 _LOG_BYTES = 6000
 _FRAMES = 6
 
@@ -22,13 +24,15 @@ _DEVICE_LOST = (
 def describe_failure(error: BaseException) -> dict[str, Any]:
     """Return `{"failed": status, "log": text, "device_lost": bool}` for an exception."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    text = str(error)
     status = "COMPILE_ERROR" if names & _COMPILE_ERRORS else "RUNTIME_ERROR"
-    return {
-        "failed": status,
-        "log": short_log(error),
-        "device_lost": any(part in text for part in _DEVICE_LOST),
-    }
+    log = short_log(error)
+    lost = any(part in log for part in _DEVICE_LOST)
+    return {"failed": status, "log": log, "device_lost": lost}
+
+
+def reported_status(answer: Mapping[str, Any]) -> str:
+    """Return the status of an answer with `failed`, as far as a process that runs foreign code may name one."""
+    return str(answer["failed"]) if answer["failed"] in _REPORTED else "CHEATING"
 
 
 def short_log(error: BaseException) -> str:

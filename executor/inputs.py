@@ -24,6 +24,10 @@ _PADDING_ELEMENTS = 16
 """Keeps 16-byte alignment of rows for every dtype from 8 bits up, as kernels may require."""
 
 
+_OFFSET_BYTES = 16
+"""The least that Triton takes for aligned, and the tensor memory accelerator demands."""
+
+
 def axis_values(definition: Definition, workload: Workload) -> dict[str, int]:
     """Return every axis with its length, constant ones included."""
     fixed = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
@@ -106,8 +110,9 @@ def _strided(
         wide = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS)
         return torch.empty(wide, dtype=dtype, device=device)[..., : shape[-1]]
     if layout == "offset" or (layout == "padded" and len(shape) == 1):
-        flat = torch.empty(math.prod(shape) + _PADDING_ELEMENTS, dtype=dtype, device=device)
-        return flat[_PADDING_ELEMENTS:].view(shape)
+        skipped = _OFFSET_BYTES // dtype.itemsize
+        flat = torch.empty(math.prod(shape) + skipped, dtype=dtype, device=device)
+        return flat[skipped:].view(shape)
     if layout == "transposed" and len(shape) > 1:
         swapped = (*shape[:-2], shape[-1], shape[-2])
         return torch.empty(swapped, dtype=dtype, device=device).transpose(-1, -2)
@@ -131,19 +136,21 @@ def _fill_random(tensor: torch.Tensor, given: RandomInput, generator: torch.Gene
 def _sample(
     distribution: str, shape: torch.Size, device: torch.device, generator: torch.Generator
 ) -> torch.Tensor:
-    options = {"device": device, "dtype": torch.float32}
-    values = torch.empty(shape, **options)
+    values = torch.empty(shape, device=device, dtype=torch.float32)
     match distribution:
         case "normal":
-            return values.normal_(generator=generator)
+            values.normal_(generator=generator)
         case "uniform":
-            return values.uniform_(-1, 1, generator=generator)
+            values.uniform_(-1, 1, generator=generator)
         case "lognormal":
-            return values.log_normal_(generator=generator)
+            values.log_normal_(generator=generator)
         case "laplace":
             u = values.uniform_(-0.5, 0.5, generator=generator)
-            return -u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.499999))
+            # 0.5 itself would be infinite
+            values = -u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.499999))
         case "spiked":
-            spikes = torch.rand(shape, generator=generator, **options) < 1 / 256
-            return values.normal_(generator=generator).mul_(torch.where(spikes, 100.0, 1.0))
-    raise ValueError(f"unknown distribution {distribution!r}")
+            spikes = torch.rand(shape, generator=generator, device=device) < 1 / 256
+            values.normal_(generator=generator).mul_(torch.where(spikes, 100.0, 1.0))
+        case _:
+            raise ValueError(f"unknown distribution {distribution!r}")
+    return values

@@ -38,13 +38,44 @@ def narrow(values: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
 
 def repair_interpreter() -> None:
     """Wrap the interpreter's floating operations; call once, in a process with TRITON_INTERPRET=1."""
-    from triton.runtime.interpreter import InterpreterBuilder
+    from triton.runtime import interpreter
+    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps
 
+    interpreter._patch_lang_tensor = _with_index(interpreter._patch_lang_tensor)
     for name in dir(InterpreterBuilder):
         if name.startswith(_FLOAT_OPERATIONS):
             setattr(InterpreterBuilder, name, _widened(name, getattr(InterpreterBuilder, name)))
+    # missing there: `x * 2` and `tl.full` of a bfloat16 need it
+    InterpreterBuilder.get_bf16 = _bfloat16_constant
     InterpreterBuilder.create_dot = _widened_dot(InterpreterBuilder.create_dot)
     InterpreterBuilder.cast_impl = _widened_cast(InterpreterBuilder.cast_impl)
+    for reduction in (ReduceOps, ScanOps):
+        reduction.apply = _widened_reduction(reduction.apply)
+
+
+def answer_device_queries() -> None:
+    """Let host code ask for a device's properties where there is none: those of an H100 with two multiprocessors.
+
+    Two, so that a persistent kernel runs several tiles in each of several programs.
+    """
+    import torch
+
+    from kernel_skills.executor.pretended_device import torch_properties
+    from kernel_skills.executor.targets import find_target
+
+    properties = torch_properties(find_target("h100").model_copy(update={"multiprocessors": 2}))
+    torch.cuda.get_device_properties = lambda device=None: properties  # type: ignore[assignment, return-value]
+
+
+def _with_index(patch: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a loop bound that is an argument be an int: 3.6 converts a one-element array, which numpy 2.4 refuses."""
+
+    def call(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        # not through the scope, which restores what it found here before its own change
+        tensor.__index__ = lambda self: int(self.handle.data.item())
+
+    return call
 
 
 def _is_bfloat16(value: Any) -> bool:
@@ -61,6 +92,13 @@ def _to_float32(value: Any) -> Any:
     from triton.runtime.interpreter import TensorHandle
 
     return TensorHandle(widen(value.data), tl.float32) if _is_bfloat16(value) else value
+
+
+def _bfloat16_constant(_builder: Any, value: float) -> Any:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    return TensorHandle(narrow(np.array([value], dtype=np.float32)), tl.bfloat16)
 
 
 def _to_bfloat16(value: Any) -> Any:
@@ -85,6 +123,32 @@ def _widened_dot(dot: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(self: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
         return dot(self, _to_float32(a), _to_float32(b), *args, **kwargs)
+
+    return call
+
+
+def _widened_reduction(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Reduce or scan in float32 and round once; a device rounds after every addition of bfloat16."""
+
+    def call(self: Any, inputs: Any) -> Any:
+        import triton.language as tl
+
+        # one tensor comes back here as a tuple
+        if not isinstance(inputs, tuple) or not any(_is_bfloat16(x.handle) for x in inputs):
+            return apply(self, inputs)
+        narrowed = [_is_bfloat16(x.handle) for x in inputs]
+        wide = tuple(
+            self.to_tensor(widen(x.handle.data), tl.float32) if it else x
+            for x, it in zip(inputs, narrowed, strict=True)
+        )
+        results = []
+        for result, it in zip(apply(self, wide), narrowed, strict=True):
+            if it:
+                bits = narrow(result.handle.data)
+                whole = bits if result.type.is_block() else bits.item()
+                result = self.to_tensor(whole, tl.bfloat16)
+            results.append(result)
+        return tuple(results)
 
     return call
 

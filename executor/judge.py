@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from kernel_skills.executor.channel import ChannelError, PeerSilent
+from kernel_skills.executor.device_state import load_before, warnings_of
 from kernel_skills.executor.environment import Device, cpu_environment, device_environment
 from kernel_skills.executor.lint import lint
-from kernel_skills.executor.models import Record, Scalar, Solution, Task, Workload
+from kernel_skills.executor.models import (
+    Record,
+    Scalar,
+    Solution,
+    Task,
+    Workload,
+    content_digest,
+)
 from kernel_skills.executor.performance import assess_performance
 from kernel_skills.executor.pool import Mode, Pool, Worker
 from kernel_skills.executor.roofline import fewest_bytes
 from kernel_skills.executor.session import Session
 from kernel_skills.executor.targets import Target
 from kernel_skills.executor.trace import (
+    CheckOutcome,
     Correctness,
     DeviceState,
     Environment,
@@ -55,6 +67,8 @@ class JudgeRequest(Record):
     configs: Mapping[str, Mapping[str, Scalar]] = {}
     """Workload uuid -> tuned parameters; wins over `config`."""
     stages: tuple[Stage, ...] = ALL_STAGES
+    cache: str = ""
+    """Solutions with the same name here share compiled kernels: those of one package. Default: none share."""
     seed: int = 0
     """Public part joined with the secret by the caller."""
     timeout_s: float = 120.0
@@ -68,7 +82,7 @@ class CheckResult(Record):
     """One `check_*` of the package's validate.py."""
 
     name: str
-    passed: bool
+    outcome: CheckOutcome
     log: str = ""
 
 
@@ -81,12 +95,14 @@ class Judgement(Record):
     findings: tuple[Finding, ...] = ()
     judged: tuple[Judged, ...] = ()
     checks: tuple[CheckResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """About the device: busy, shared or partitioned while it was measured on."""
 
     @property
     def accepted(self) -> bool:
         """Everything that ran passed; what was skipped is no failure and no success."""
         statuses = {item.evaluation.status for item in self.judged}
-        checks = all(check.passed for check in self.checks)
+        checks = all(check.outcome != "failed" for check in self.checks)
         return not self.findings and checks and statuses <= {"PASSED", "SKIPPED"}
 
 
@@ -113,6 +129,9 @@ class _Judging:
         self._kernels: dict[str, tuple[KernelReport, ...]] = {}
         self._outcomes: dict[str, Evaluation] = {}
         self._checks: list[CheckResult] = []
+        self._load: dict[str, Any] = {}
+        self._compiling: list[Worker] = []
+        self._stopped = False
 
     def run(self) -> Judgement:
         request = self._request
@@ -130,7 +149,9 @@ class _Judging:
             Judged(workload=w, evaluation=self._with_kernels(w, self._outcome(w)))
             for w in request.workloads
         )
-        return Judgement(judged=judged, checks=tuple(self._checks))
+        return Judgement(
+            judged=judged, checks=tuple(self._checks), warnings=warnings_of(self._load)
+        )
 
     def _outcome(self, workload: Workload) -> Evaluation:
         fallback = Skipped(environment=self._environment, reason="stage not asked for")
@@ -153,12 +174,20 @@ class _Judging:
         done = 0
         with ThreadPoolExecutor(jobs) as executor:
             parts = [workloads[start::jobs] for start in range(jobs)]
-            for compiled in executor.map(self._compile_part, parts):
-                done += len(compiled)
-                self._report("compile", done, len(workloads), self._request.solution.name)
+            try:
+                for compiled in executor.map(self._compile_part, parts):
+                    done += len(compiled)
+                    self._report("compile", done, len(workloads), self._request.solution.name)
+            except BaseException:
+                # Ctrl-C: the threads wait for answers that may be minutes away
+                self._stopped = True
+                for worker in self._compiling:
+                    worker.kill()
+                raise
 
     def _compile_part(self, workloads: list[Workload]) -> list[Workload]:
         worker = self._pool.start("compile", cache=self._cache)
+        self._compiling.append(worker)
         try:
             loaded = worker.request(
                 {
@@ -168,21 +197,29 @@ class _Judging:
                 },
                 timeout_s=self._request.timeout_s,
             )
-            for workload in workloads:
+            for workload in workloads if not self._stopped else ():
                 answer = loaded if "failed" in loaded else self._compile_one(worker, workload)
-                if "failed" in answer:
-                    self._fail(workload, answer["failed"], str(answer["log"]))
-                    continue
-                kernels = tuple(KernelReport.model_validate(k) for k in answer["kernels"])
-                self._kernels[workload.uuid] = kernels
+                self._keep_compiled(workload, answer)
         except ChannelError as error:
+            how = worker.end_described(0.1)
             status = "TIMEOUT" if isinstance(error, PeerSilent) else "COMPILE_ERROR"
             for workload in workloads:
                 if workload.uuid not in self._kernels and workload.uuid not in self._outcomes:
-                    self._fail(workload, status, f"while compiling: {error}")
+                    self._fail(workload, status, f"while compiling: {error}{how}")
         finally:
             worker.end(0.1)
         return workloads
+
+    def _keep_compiled(self, workload: Workload, answer: dict[str, Any]) -> None:
+        try:
+            if "failed" in answer:
+                self._fail(workload, answer["failed"], str(answer["log"]))
+            else:
+                kernels = tuple(KernelReport.model_validate(k) for k in answer["kernels"])
+                self._kernels[workload.uuid] = kernels
+        except (ValidationError, KeyError, TypeError) as error:
+            # foreign code runs in that process, too
+            self._fail(workload, "CHEATING", f"malformed answer of the compile worker: {error}")
 
     def _compile_one(self, worker: Worker, workload: Workload) -> dict[str, Any]:
         message = {
@@ -192,9 +229,7 @@ class _Judging:
 
     @property
     def _cache(self) -> str:
-        from kernel_skills.executor.models import content_digest
-
-        return content_digest(self._request.solution)[:16]
+        return self._request.cache or content_digest(self._request.solution)[:16]
 
     # --- verify and bench ---------------------------------------------------------------------
 
@@ -207,18 +242,19 @@ class _Judging:
                     self._skip(workload, "this variant does not run in Triton's interpreter")
             if all(workload.uuid in self._outcomes for workload in self._request.workloads):
                 return
-        mode: Mode = "device" if self._device else "interpret"
-        place = self._device.place if self._device else "cpu"
-        session = Session(self._request, self._pool, mode, place, self._cache)
-        try:
-            if self._device is None:
+        if self._device is None:
+            with self._session("interpret", "cpu") as session:
                 self._verify_all(session)
-                return
-            with self._pool.gpu_lock(self._device.index):
+            return
+        with self._pool.gpu_lock(self._device.index):
+            # before our own processes are on the device
+            self._load = load_before(self._device.place)
+            with self._session("device", self._device.place) as session:
                 self._verify_all(session)
                 self._bench_all(session)
-        finally:
-            session.close()
+
+    def _session(self, mode: Mode, place: str) -> closing[Session]:
+        return closing(Session(self._request, self._pool, mode, place, self._cache))
 
     def _skip(self, workload: Workload, reason: str) -> None:
         if workload.uuid not in self._outcomes:
@@ -239,7 +275,7 @@ class _Judging:
         for position, name in enumerate(checks):
             self._report("verify", len(pending) + position, total, name)
             answer = session.check(name)
-            result = CheckResult(name=name, passed=answer["passed"], log=answer["log"])
+            result = CheckResult(name=name, outcome=answer["outcome"], log=answer["log"])
             self._checks.append(result)
         if total:
             self._report("verify", total, total, "done")
@@ -252,10 +288,11 @@ class _Judging:
             not_run += NOT_ON_CPU
         match status:
             case "PASSED":
-                level = "verified-gpu" if self._device else "verified-cpu"
-                correctness = Correctness(**answer["correctness"])
                 return Passed(
-                    level=level, correctness=correctness, checks_not_run=not_run, **common
+                    level="verified-gpu" if self._device else "verified-cpu",
+                    correctness=Correctness(**answer["correctness"]),
+                    checks_not_run=not_run,
+                    **common,
                 )
             case "INCORRECT_NUMERICAL":
                 return IncorrectNumerical(
@@ -273,7 +310,7 @@ class _Judging:
             if workload.purpose == "bench" and workload.uuid not in self._outcomes
         ]
         wrong = [w.name for w in self._request.workloads if not self._fine(w)]
-        wrong += [check.name for check in self._checks if not check.passed]
+        wrong += [check.name for check in self._checks if check.outcome == "failed"]
         for position, workload in enumerate(pending):
             if wrong or "bench" not in self._request.stages:
                 reason = f"not measured: {wrong[0]} failed" if wrong else "stage not asked for"
@@ -302,7 +339,7 @@ class _Judging:
         )  # fmt: skip
         if isinstance(performance, str):
             return Failed(status="CHEATING", log=performance, environment=self._environment)
-        state = answer.get("device_state")
+        state = {**self._load, **(answer.get("device_state") or {})}
         environment = self._environment.model_copy(
             update={"device_state": DeviceState(**state) if state else None}
         )

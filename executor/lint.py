@@ -17,7 +17,7 @@ ALLOWED_IMPORTS = (
     "triton.language.extra", "triton.language.extra.libdevice", "triton.tools.tensor_descriptor",
     "triton.experimental", "triton.experimental.gluon", "typing",
 )  # fmt: skip
-"""A kernel needs no more. A name ending the list's entry with a dot and more is allowed for Gluon's submodules only."""
+"""A kernel needs no more. Of submodules that are not named here, only Gluon's are allowed."""
 
 _DYNAMIC = {
     "eval",

@@ -13,10 +13,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from kernel_skills.executor.channel import Channel, ChannelError, PeerGone, PeerSilent
+from kernel_skills.executor.channel import Channel, ChannelError
 from kernel_skills.executor.errors import WorkerError
 
 Mode = Literal["device", "interpret"]
@@ -25,6 +26,9 @@ Role = Literal["task", "candidate", "compile"]
 _START_TIMEOUT_S = 120.0
 """Importing torch and triton takes 2 s warm, 6 s from a cold disk; a loaded machine may need many times that."""
 _GRACE_S = 2.0
+_REAP_TIMEOUT_S = 30.0
+"""The kernel may need seconds to end a process that holds tens of GB of device memory."""
+_END_TIMEOUT_S = 10.0
 
 
 class Worker:
@@ -50,6 +54,17 @@ class Worker:
         self.channel.close()
         return self._zygote.reap(self.pid, grace_s)
 
+    def end_described(self, grace_s: float) -> str:
+        """End the process; return how it ended and what it last printed, to be joined to a log."""
+        tail = self.log_tail()
+        status = self.end(grace_s)
+        how = f" ({signal.Signals(-status).name})" if status < 0 else f" (exit status {status})"
+        return f"{how}\n{tail}" if tail else how
+
+    def kill(self) -> None:
+        """Kill the process at once, so that whoever waits for its answer hears that it is gone; `end` it after."""
+        self._zygote.kill(self.pid)
+
     def log_tail(self, size: int = 2000) -> str:
         """Return the end of what the process printed: a hint for people, never a result."""
         with contextlib.suppress(OSError):
@@ -63,7 +78,6 @@ class Zygote:
     def __init__(self, mode: Mode, root: Path) -> None:
         self._mode, self._root = mode, root
         self._lock = threading.Lock()
-        self._count = 0
         self._live: set[int] = set()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._control = Channel(ours)
@@ -75,16 +89,20 @@ class Zygote:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         theirs.close()
-        self._ready = False
+        self._ready = self._broken = self._closed = False
+
+    @property
+    def usable(self) -> bool:
+        """False once the process has ended, or an answer was missed: the next answer read would be that one."""
+        return not self._broken and self._process.poll() is None
 
     def _environment(self) -> dict[str, str]:
         env = dict(os.environ)
-        # children change their folder, so relative entries would stop resolving
         if "PYTHONPATH" in env:
-            parts = env["PYTHONPATH"].split(os.pathsep)
-            env["PYTHONPATH"] = os.pathsep.join(
-                str(Path(part).absolute()) for part in parts if part
-            )
+            # absolute, since children change their folder; without the script's own folder, where a
+            # stray torch.py would be taken for the real one
+            paths = sys.path if sys.flags.safe_path else sys.path[1:]
+            env["PYTHONPATH"] = os.pathsep.join(p for p in paths if Path(p).is_absolute())
         # the default changes in Triton 3.10; a record must say the same thing on both sides of it
         env["TRITON_DEFAULT_FP_FUSION"] = "1"
         env.pop("TRITON_INTERPRET", None)
@@ -101,9 +119,7 @@ class Zygote:
         """
         with self._lock:
             self._wait_until_ready()
-            self._count += 1
-            folder = self._root / f"{self._mode}-{self._count}-{role}"
-            folder.mkdir()
+            folder = Path(tempfile.mkdtemp(prefix=f"{self._mode}-{role}-", dir=self._root))
             ours, theirs = Channel.pair()
             message = {
                 "op": "fork", "role": role, "folder": str(folder), "log": str(folder / "log"), "env": env,
@@ -113,10 +129,13 @@ class Zygote:
                     message, fds=[theirs.fileno()], timeout_s=_START_TIMEOUT_S
                 )
             except ChannelError as error:
+                self._broken = True
+                ours.close()
                 raise WorkerError(
                     f"cannot start a worker process: {error}; {self._hint()}"
                 ) from error
-            theirs.close()
+            finally:
+                theirs.close()
             self._live.add(answer["pid"])
             return Worker(self, answer["pid"], ours, folder)
 
@@ -125,7 +144,8 @@ class Zygote:
             return
         try:
             self._control.receive(_START_TIMEOUT_S)
-        except (PeerGone, PeerSilent) as error:
+        except ChannelError as error:
+            self._broken = True
             raise WorkerError(f"the worker process did not start: {self._hint()}") from error
         self._ready = True
 
@@ -136,23 +156,43 @@ class Zygote:
         return f"{lines[-1] if lines else 'no message'}; run `skills doctor`"
 
     def reap(self, pid: int, grace_s: float) -> int:
+        """End a child and all it started, after `grace_s` at most; return its exit status, once.
+
+        Raises:
+            WorkerError: the pool was closed meanwhile (Ctrl-C): how the child ended says nothing of what it ran.
+        """
         with self._lock:
+            if self._closed:
+                raise WorkerError("the pool was closed")
+            if pid not in self._live:
+                return -signal.SIGKILL
             self._live.discard(pid)
             message = {"op": "reap", "pid": pid, "timeout_s": grace_s}
             try:
-                answer, _ = self._control.request(message, timeout_s=grace_s + 30)
-            except ChannelError:
+                answer, _ = self._control.request(message, timeout_s=grace_s + _REAP_TIMEOUT_S)
+            except ChannelError as error:
+                self._broken = True
+                if self._closed:
+                    raise WorkerError("the pool was closed") from error
                 return -signal.SIGKILL
             return int(answer["status"])
 
+    def kill(self, pid: int) -> None:
+        # until it is reaped, its pid is nobody else's
+        if pid in self._live:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def close(self) -> None:
-        """End every child and the zygote itself."""
-        for pid in list(self._live):
-            self.reap(pid, 0)
+        """End the zygote, which ends every child first, even in the middle of its imports or of a wait."""
+        self._closed = True
+        self._process.terminate()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._control.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 class Pool(Protocol):
@@ -178,7 +218,10 @@ class LocalPool:
         self._base = base
         self._root = base / f"pool-{os.getpid()}-{id(self)}"
         self._root.mkdir(mode=0o700)
+        self._closed = False
         self._zygotes: dict[Mode, Zygote] = {}
+        # a zygote dies with the thread that started it, so that thread lives as long as the pool
+        self._starter = ThreadPoolExecutor(1)
         self._lock = threading.Lock()
 
     def __enter__(self) -> LocalPool:
@@ -194,8 +237,12 @@ class LocalPool:
 
     def _zygote(self, mode: Mode) -> Zygote:
         with self._lock:
+            if self._closed:
+                raise WorkerError("the pool was closed")
+            if mode in self._zygotes and not self._zygotes[mode].usable:
+                self._zygotes.pop(mode).close()
             if mode not in self._zygotes:
-                self._zygotes[mode] = Zygote(mode, self._root)
+                self._zygotes[mode] = self._starter.submit(Zygote, mode, self._root).result()
             return self._zygotes[mode]
 
     def start(self, role: Role, mode: Mode = "device", *, cache: str = "") -> Worker:
@@ -224,9 +271,13 @@ class LocalPool:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        for zygote in self._zygotes.values():
+        with self._lock:
+            self._closed = True
+            zygotes = list(self._zygotes.values())
+            self._zygotes.clear()
+        for zygote in zygotes:
             zygote.close()
-        self._zygotes.clear()
+        self._starter.shutdown()
         shutil.rmtree(self._root, ignore_errors=True)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 
 from kernel_skills.executor import wire
 from kernel_skills.executor.channel import Channel, MalformedFrame, PeerGone, PeerSilent
+from kernel_skills.executor.failure import reported_status
 from kernel_skills.executor.models import Scalar
 
 
@@ -24,6 +27,16 @@ class CandidateFailed(Exception):
     def __init__(self, status: str, log: str, dead: bool) -> None:
         super().__init__(log)
         self.status, self.log, self.dead = status, log, dead
+
+
+@contextlib.contextmanager
+def _well_formed() -> Iterator[None]:
+    """Turn whatever is wrong in an answer's fields into CHEATING: the harness's own code never answers so."""
+    try:
+        yield
+    except (MalformedFrame, LookupError, TypeError, ValueError, ArithmeticError) as error:
+        log = f"malformed result frame: {error}"
+        raise CandidateFailed("CHEATING", log, dead=True) from error
 
 
 @dataclass(frozen=True)
@@ -53,9 +66,10 @@ class RemoteCandidate:
             return
         answer, _ = self._ask(message)
         device = torch.device(self._device).index or 0
-        self._mapped[index] = {
-            name: wire.import_handle(answer["handles"][name], device) for name in tensors
-        }
+        with _well_formed():
+            self._mapped[index] = {
+                name: wire.import_handle(answer["handles"][name], device) for name in tensors
+            }
         self.refill(index, tensors)
 
     def refill(self, index: int, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -97,7 +111,10 @@ class RemoteCandidate:
             "op": "prepare_timing", "scalars": dict(scalars), "config": dict(config), "method": method,
         }  # fmt: skip
         answer, _ = self._ask(message)
-        return str(answer["method"])
+        with _well_formed():
+            if answer["method"] not in ("events", "graph"):
+                raise ValueError(f"no timing method {answer['method']!r}")
+            return str(answer["method"])
 
     def time(
         self, scalars: Mapping[str, Any], config: Mapping[str, Scalar], check: int
@@ -107,7 +124,11 @@ class RemoteCandidate:
             "op": "time", "scalars": dict(scalars), "config": dict(config), "check": check,
         }  # fmt: skip
         answer, data = self._ask(message)
-        return [float(sample) for sample in answer["samples"]], self._outputs(answer, data)
+        with _well_formed():
+            samples = [float(sample) for sample in answer["samples"]]
+            if not samples or not all(math.isfinite(s) and s > 0 for s in samples):
+                raise ValueError("times that no clock shows")
+        return samples, self._outputs(answer, data)
 
     def release(self) -> None:
         self._mapped.clear()
@@ -137,17 +158,14 @@ class RemoteCandidate:
                 "CHEATING", f"malformed result frame: {error}", dead=True
             ) from error
         if "failed" in answer:
-            log, lost = str(answer.get("log", "")), bool(answer.get("device_lost"))
-            raise CandidateFailed(str(answer["failed"]), log, dead=lost)
+            status = reported_status(answer)
+            dead = bool(answer.get("device_lost")) or status == "CHEATING"
+            raise CandidateFailed(status, str(answer.get("log", "")), dead)
         return answer, data
 
     def _outputs(self, answer: dict[str, Any], data: bytearray) -> list[Output]:
-        try:
+        with _well_formed():
             return self._parse_outputs(answer["outputs"], memoryview(data))
-        except (MalformedFrame, KeyError, TypeError, ValueError) as error:
-            raise CandidateFailed(
-                "CHEATING", f"malformed result frame: {error}", dead=True
-            ) from error
 
     def _parse_outputs(self, described: list[dict[str, Any]], data: memoryview) -> list[Output]:
         outputs, position = [], 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from typing import TYPE_CHECKING, Any
 
 from kernel_skills.executor.channel import ChannelError, PeerSilent
 from kernel_skills.executor.errors import InvalidPackage
+from kernel_skills.executor.failure import reported_status
 from kernel_skills.executor.models import Scalar, Workload
 from kernel_skills.executor.pool import Mode, Pool, Worker
 
@@ -72,13 +72,14 @@ class Session:
         return self._with_candidate(message, _BENCH_TIMEOUT_S)
 
     def check(self, name: str) -> dict[str, Any]:
-        """Return {passed, log} of one check of validate.py."""
+        """Return {outcome, log} of one check of validate.py."""
         message = {
             "op": "check", "name": name, "dtypes": list(self._request.dtypes), "seed": self._request.seed,
+            "constraints": list(self._request.constraints),
         }  # fmt: skip
         answer = self._with_candidate(message, 10 * self._request.timeout_s)
-        if "passed" not in answer:
-            return {"passed": False, "log": f"{answer['status']}: {answer['log']}"}
+        if "outcome" not in answer:
+            return {"outcome": "failed", "log": f"{answer['status']}: {answer['log']}"}
         return answer
 
     def _with_candidate(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Session:
             answer["log"] = f"{answer['log']}{self._end_candidate()}"
         if answer.get("by") == "task":
             log = f"the task worker failed: {answer['log']}"
-            return {"status": "RUNTIME_ERROR", "log": log}
+            return {"status": answer["failed"], "log": log}
         return answer
 
     def _start_candidate(self) -> dict[str, Any] | None:
@@ -110,7 +111,8 @@ class Session:
             return {"status": status, "log": f"while importing: {error}{self._end_candidate()}"}
         if "failed" in answer:
             self._end_candidate()
-            return {"status": answer["failed"], "log": f"while importing: {answer['log']}"}
+            failed = reported_status(answer)
+            return {"status": failed, "log": f"while importing: {answer.get('log', '')}"}
         self._ask_task(
             {"op": "attach", "timeout_s": self._request.timeout_s}, _OPEN_TIMEOUT_S,
             fds=[worker.channel.fileno()],
@@ -128,7 +130,8 @@ class Session:
             tail = self._task.log_tail()
             self._replace_task()
             log = f"the task worker ended during {message['op']!r}: {error}\n{tail}"
-            return {"status": "RUNTIME_ERROR", "failed": "RUNTIME_ERROR", "log": log, "by": "task"}
+            status = "TIMEOUT" if isinstance(error, PeerSilent) else "RUNTIME_ERROR"
+            return {"status": status, "failed": status, "log": log, "by": "task"}
 
     def _replace_task(self) -> None:
         self._end_candidate()
@@ -145,10 +148,7 @@ class Session:
         if self._candidate is None:
             return ""
         worker, self._candidate = self._candidate, None
-        tail = worker.log_tail()
-        status = worker.end(0.1)
-        how = f" ({signal.Signals(-status).name})" if status < 0 else f" (exit status {status})"
-        return f"{how}\n{tail}" if tail else how
+        return worker.end_described(0.1)
 
     def close(self) -> None:
         self._end_candidate()

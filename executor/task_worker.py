@@ -129,12 +129,13 @@ class TaskWorker:
     def do_check(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """Run one `check_*` function of validate.py against the attached candidate."""
         dtypes = message["dtypes"]
-        failure = run_check(
+        outcome, log = run_check(
             self._loaded(), self._attached(), message["name"],
             device=self._device, dtypes=dtypes, seed=message["seed"],
+            constraints=message["constraints"],
         )  # fmt: skip
         self._attached().release()
-        return {"passed": not failure, "log": failure}
+        return {"outcome": outcome, "log": log}
 
     def _loaded(self) -> Reference:
         assert self._reference is not None, "open comes first"

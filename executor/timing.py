@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ def time_by_events(calls: Sequence[Callable[[], Any]]) -> list[float]:
         outputs.append(call())
         event.record()
     torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+    return [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
 
 
 class GraphTimer:

@@ -21,6 +21,7 @@ FailedStatus = Literal[
     "COMPILE_ERROR", "RUNTIME_ERROR", "INCORRECT_SHAPE", "INCORRECT_DTYPE", "NONDETERMINISTIC", "CHEATING",
     "TIMEOUT", "INTERRUPTED",
 ]  # fmt: skip
+CheckOutcome = Literal["passed", "failed", "skipped"]
 Speed = Literal["faster", "equal", "slower", "unmeasured"]
 
 
@@ -128,8 +129,9 @@ class Performance(Record):
 
     latency_ms: float
     reference_latency_ms: float
-    """Of the reference, eager, in the candidate's dtype."""
+    """Of the reference, eager, in the candidate's dtype; 0.0 where it was not measured."""
     speedup_factor: float
+    """Reference latency over latency; 0.0 where the reference was not measured."""
     timing: Timing
     method: Literal["events", "graph"]
     baselines: tuple[BaselineTiming, ...] = ()

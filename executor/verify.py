@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import torch
 from kernel_skills.executor.compare import Comparison, compare, factor
 from kernel_skills.executor.errors import InvalidPackage
 from kernel_skills.executor.expressions import evaluate, holds
-from kernel_skills.executor.inputs import axis_values, scalar_values
+from kernel_skills.executor.inputs import axis_values, dtype_of, scalar_values, shape_of
 from kernel_skills.executor.models import RandomInput, Scalar, Workload
 from kernel_skills.executor.reference import Reference
 from kernel_skills.executor.remote import CandidateFailed, Output, RemoteCandidate
@@ -77,11 +78,8 @@ def too_large_for_interpreter(reference: Reference, workload: Workload) -> str:
     definition = reference.definition
     axes = axis_values(definition, workload)
     elements = 0
-    for spec in {**definition.tensor_inputs, **definition.outputs}.values():
-        count = 1
-        for axis in spec.shape or ():
-            count *= axes[axis]
-        elements += count
+    for spec in (*definition.tensor_inputs.values(), *definition.outputs.values()):
+        elements += math.prod(shape_of(spec, axes))
     names = {**axes, **scalar_values(definition, workload)}
     flops = float(evaluate(definition.flops, names))
     if elements > _INTERPRETER_ELEMENTS or flops > _INTERPRETER_FLOPS:
@@ -157,22 +155,21 @@ def _fuzzed(
     dice = random.Random(derive_seed(seed, workload.uuid, "shapes"))
     definition = reference.definition
     variable = [name for name, axis in definition.axes.items() if axis.type == "var"]
-    scalars = scalar_values(definition, workload)
-    found = 0
+    found: set[str] = set()
     for _ in range(_FUZZ_TRIES):
         axes = dict(workload.axes)
         for name in dice.sample(variable, dice.randint(1, len(variable))) if variable else ():
             axes[name] = dice.randint(1, max(2, axes[name] + axes[name] // 2))
         changed = workload.model_copy(update={"axes": axes})
-        names = {**axis_values(definition, changed), **scalars}
-        if axes == dict(workload.axes) or not _allowed(
-            (*definition.constraints, *constraints), names
-        ):
-            continue
-        found += 1
         title = ", ".join(f"{name}={axes[name]}" for name in variable)
+        names = {**axis_values(definition, changed), **scalar_values(definition, changed)}
+        if axes == dict(workload.axes) or title in found:
+            continue
+        if not _allowed((*definition.constraints, *constraints), names):
+            continue
+        found.add(title)
         yield Case(f"fuzzed shape {title}", changed, derive_seed(seed, workload.uuid, title))
-        if found == _FUZZED_SHAPES:
+        if len(found) == _FUZZED_SHAPES:
             return
 
 
@@ -201,7 +198,7 @@ def _run_case(
         check_outputs(reference, case.workload, outputs, exact, honest, verdict)
         if not candidate.inputs_intact(0, tensors):
             raise _Wrong("CHEATING", "an input was changed by the call")
-        if case.repeats:
+        if verdict.passed and case.repeats:
             first = [_cloned(output) for output in outputs]
             again = candidate.call(0, scalars, config)
             _check_repeat(reference, case.workload, first, again, exact, honest, verdict)
@@ -233,11 +230,8 @@ def check_outputs(
         verdict.status = "INCORRECT_SHAPE"
         verdict.log = f"returned {len(outputs)} values; the definition names {len(names)}"
         return
-    inputs = [spec.dtype for spec in reference.definition.tensor_inputs.values()]
-    dtypes = [
-        getattr(torch, workload.dtypes.get(name, reference.definition.dtypes.get(name, (name,))[0]))
-        for name in inputs
-    ]
+    specs = reference.definition.tensor_inputs.values()
+    dtypes = [dtype_of(spec, reference.definition, workload) for spec in specs]
     for name, output, (shape, dtype), ref, fair in zip(
         names, outputs, expected, exact, honest, strict=True
     ):
@@ -269,6 +263,14 @@ def _form_failure(
     return None
 
 
+def _same_bits(first: torch.Tensor, again: Output) -> bool:
+    second = again.tensor
+    if second is None or second.shape != first.shape or second.dtype != first.dtype:
+        return False
+    a, b = (tensor.contiguous().flatten().view(torch.uint8) for tensor in (first, second))
+    return torch.equal(a, b)
+
+
 def _check_repeat(
     reference: Reference,
     workload: Workload,
@@ -279,11 +281,7 @@ def _check_repeat(
     verdict: Verdict,
 ) -> None:
     """A repeat may differ in rounding unless the definition promises determinism; it may not leave tolerance."""
-    same = all(
-        b.tensor is not None and torch.equal(a.nan_to_num(), b.tensor.nan_to_num())
-        for a, b in zip(first, again, strict=True)
-    )
-    if same:
+    if len(first) == len(again) and all(map(_same_bits, first, again)):
         return
     if reference.definition.deterministic:
         raise _Wrong(

@@ -45,15 +45,17 @@ def rebuild(storage: torch.UntypedStorage, description: dict[str, Any]) -> torch
         if not ints or not isinstance(dtype, torch.dtype) or needed > storage.nbytes():
             raise MalformedFrame("a tensor does not fit its storage")
         empty = torch.empty(0, dtype=dtype, device=storage.device)
-        return empty.set_(storage, offset, shape, stride)  # type: ignore[no-any-return, call-overload]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return empty.set_(storage, offset, shape, stride)
+    except (
+        KeyError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError,
+    ) as error:  # fmt: skip
         raise MalformedFrame(f"bad tensor description: {error}") from error
 
 
 def storage_bytes(tensor: torch.Tensor) -> memoryview:
     """Return a copy of the storage of a CPU tensor."""
     storage = tensor.untyped_storage()
-    flat = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
+    flat = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
     return memoryview(flat.numpy().tobytes())
 
 
@@ -67,7 +69,7 @@ def storage_from_bytes(data: bytes | bytearray | memoryview) -> torch.UntypedSto
 def flat_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     """Return a storage as a flat uint8 tensor."""
     empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return empty.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[no-any-return, call-overload]
+    return empty.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
 def export_handle(storage: torch.UntypedStorage) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def import_handle(coded: dict[str, Any], device: int) -> torch.UntypedStorage:
             base64.b64decode(coded[name]) if coded[name] is not None else None
             for name in _HANDLE_FIELDS
         )
-        return torch.UntypedStorage._new_shared_cuda(  # type: ignore[no-any-return]
+        return torch.UntypedStorage._new_shared_cuda(
             device, handle, coded["size"], coded["offset"],
             counter, coded["counter_offset"], event, coded["sync"],
         )  # fmt: skip

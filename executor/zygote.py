@@ -17,7 +17,9 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import psutil
 
 from kernel_skills.executor.channel import Channel, PeerGone
 
@@ -41,7 +43,9 @@ def main() -> None:
     control = Channel.from_fd(int(sys.argv[1]))
     # Ctrl-C reaches the whole foreground group; the parent decides what to end and how
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # SIGTERM, not SIGKILL: a child's child that left its session has nobody else to end it
+    signal.signal(signal.SIGTERM, _end_all)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for module in ("torch", "triton", *ROLES.values()):
         importlib.import_module(module)
@@ -58,9 +62,7 @@ def serve(control: Channel) -> None:
         try:
             message, _, fds = control.receive()
         except PeerGone:
-            for pid in children:
-                kill_session(pid)
-            return
+            _end_all()
         match message["op"]:
             case "fork":
                 pid = fork_child(message, fds[0], control)
@@ -72,6 +74,7 @@ def serve(control: Channel) -> None:
 
 
 def fork_child(message: dict[str, Any], fd: int, control: Channel) -> int:
+    """Start a child that serves its role on `fd` and never returns here; return its process id."""
     pid = os.fork()
     if pid:
         os.close(fd)
@@ -79,6 +82,7 @@ def fork_child(message: dict[str, Any], fd: int, control: Channel) -> int:
     try:
         control.close()
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ.update(message["env"])
@@ -122,6 +126,14 @@ def reap(pid: int, timeout_s: float, siblings: set[int]) -> dict[str, Any]:
     return {"status": status, "orphans": kill_orphans(siblings)}
 
 
+def _end_all(*_: object) -> NoReturn:
+    """Kill every descendant, then end: the parent is gone, or tells us to."""
+    # a process that forks while it is looked for is found in the next round, as this is the subreaper
+    while kill_orphans(set()):
+        pass
+    os._exit(0)
+
+
 def kill_session(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
@@ -129,8 +141,6 @@ def kill_session(pid: int) -> None:
 
 def kill_orphans(siblings: set[int]) -> int:
     """Kill processes that were reparented to this subreaper: a child's children that left its session."""
-    import psutil
-
     killed = 0
     for process in psutil.Process().children(recursive=True):
         if process.pid in siblings or any(parent.pid in siblings for parent in process.parents()):

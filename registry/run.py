@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
@@ -110,7 +111,19 @@ def run_skill(
         # both start now: importing torch takes seconds, and planning does not need it
         pool.warm(*(("device",) if fitting else ("device", "interpret")))
         plans = list(make_plans(skill, fitting.target if fitting else target, options, fitting))
-        runs = [_run_plan(skill, plan, pool, target, fitting, options, report) for plan in plans]
+        # a GPU takes one at a time; without one, a variant compiles while another is verified
+        jobs = 1 if fitting else max(1, min(len(plans), pool.jobs))
+        executor = ThreadPoolExecutor(jobs)
+        try:
+            runs = list(
+                executor.map(
+                    lambda plan: _run_plan(skill, plan, pool, target, fitting, options, report),
+                    plans,
+                )
+            )
+        finally:
+            # on Ctrl-C the pool ends the workers that the threads wait for
+            executor.shutdown(wait=False, cancel_futures=True)
         return SkillRun(
             skill=skill.name,
             version=str(skill.version),
@@ -279,6 +292,7 @@ def _run_plan(
         interpretable=plan.variant.interpretable,
         configs=dict(_tuned_configs(skill, plan, chip)),
         stages=options.stages,
+        cache=identity_of(skill, plan.variant).root_digest[:16],
         seed=seed,
         timeout_s=options.timeout_s,
     )

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import kernel_skills.cli.main as cli_main
 import pytest
+
+import kernel_skills.cli.main as cli_main
 
 IMPORT_ROOT = Path(cli_main.__file__).resolve().parents[1] / ".importroot"
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+
 from kernel_skills.cli.command_table import COMMANDS
 from kernel_skills.cli.lazy_group import load_command
 

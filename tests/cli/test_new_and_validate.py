@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.host_function import read_host_function
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from kernel_skills.executor.trace import (
     BaselineTiming,
     Correctness,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kernel_skills.executor.errors import UsageError
 from kernel_skills.executor.roofline_plot import RooflinePoint, draw_roofline
 from kernel_skills.executor.targets import find_target
@@ -33,7 +34,7 @@ def test_picture_holds_labels_units_and_both_roofs(tmp_path: Path) -> None:
     )
     for text in (
         "causal: 560 TFLOP/s", "full: 620 TFLOP/s", "cudnn (baseline)", "FLOP per byte", "speed (TFLOP/s)",
-        "data sheet, bfloat16: 990 TFLOP/s, 4800 GB/s", "measured, bfloat16: 750 TFLOP/s, 4273 GB/s",
+        "data sheet, bfloat16: 990 TFLOP/s, 4800 GB/s", "measured, bfloat16: 830 TFLOP/s, 4273 GB/s",
     ):  # fmt: skip
         assert text in words
 

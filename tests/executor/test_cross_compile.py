@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+
 from kernel_skills.executor.cross_compile import (
     CompileFailure,
     compile_solution,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kernel_skills.executor.occupancy import Occupancy, occupancy_of
 from kernel_skills.executor.targets import find_target
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kernel_skills.executor.errors import NotFound
 from kernel_skills.executor.targets import Target, find_target, load_targets, target_of_device
 

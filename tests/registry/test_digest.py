@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kernel_skills.executor.errors import InvalidPackage
 from kernel_skills.registry.digest import (
     definition_digest,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from kernel_skills.executor.errors import InvalidPackage, NotFound, UsageError
 from kernel_skills.registry import discovery
 from kernel_skills.registry.discovery import find_skill, find_skills

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from kernel_skills.executor.errors import InvalidPackage, KernelSkillsError
 from kernel_skills.executor.models import FilledInput
 from kernel_skills.registry.evidence import (

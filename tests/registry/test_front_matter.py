@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernel_skills.executor.errors import InvalidPackage
 from kernel_skills.registry.front_matter import _read_plain as read_plain
 from kernel_skills.registry.front_matter import body_of, load_front_matter, strict_problems

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from kernel_skills.executor.errors import InvalidPackage, NotFound, UsageError
 from kernel_skills.registry import load_kernel
 from kernel_skills.registry.kernel import BadCall, Kernel, OutsideEnvelope, ReferenceFallback
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 ROOT = Path(__file__).parents[2]
 

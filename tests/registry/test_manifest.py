@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kernel_skills.executor.errors import InvalidPackage
 from kernel_skills.registry.manifest import load_manifest
 from kernel_skills.registry.toml_lines import Place, TomlLines

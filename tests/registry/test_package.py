@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from kernel_skills.executor.errors import InvalidPackage
 from kernel_skills.registry.digest import root_digest, variant_digest
 from kernel_skills.registry.package import identity_of, solution_of, task_of

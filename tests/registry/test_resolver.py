@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from kernel_skills.executor.errors import InvalidPackage, NotFound, Unsatisfiable
 from kernel_skills.executor.models import Workload
 from kernel_skills.executor.trace import Trace

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from kernel_skills.executor.errors import InvalidPackage, KernelSkillsError
 from kernel_skills.registry.shape import Shape
 from kernel_skills.registry.tuned import Tuned, TunedStore

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from kernel_skills.registry.validate import Problem, validate_package
 
 if TYPE_CHECKING:

@@ -43,3 +43,10 @@ def is_tma_operand(x: torch.Tensor) -> bool:
         and x.stride(outer) * x.element_size() % 16 == 0
         for inner, outer in ((1, 0), (0, 1))
     )
+
+
+def multiprocessors(x: torch.Tensor) -> int:
+    """Multiprocessors of the GPU that holds `x`; 2 in the interpreter, which has none to count."""
+    if x.device.type != "cuda":
+        return 2
+    return int(torch.cuda.get_device_properties(x.device).multi_processor_count)
