@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_skills.executor.roofline import workload_names
 from kernel_skills.executor.trace import Passed, Performance, Trace
+from kernel_skills.executor.workload_values import workload_names
 from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.discovery import load_skill
 from kernel_skills.registry.evidence import own_evidence

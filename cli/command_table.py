@@ -20,9 +20,7 @@ class Command:
     """First line of the function's docstring."""
 
 
-_READ, _AUTHOR, _MACHINE = "Find and read", "Author", "This machine"
-
-_JUDGE = "Judge and measure"
+_JUDGE, _READ, _AUTHOR, _MACHINE = "Judge and measure", "Find and read", "Author", "This machine"
 
 COMMANDS: Mapping[str, Command] = {
     "run": Command(
@@ -61,6 +59,12 @@ COMMANDS: Mapping[str, Command] = {
         "tune",
         "tune",
         "Search a skill's tuning parameters for a shape; needs a fitting GPU (exit 6 without).",
+    ),
+    "judge": Command(
+        _JUDGE,
+        "judge",
+        "judge",
+        "Judge a kernel of your own against a problem: exit 0 accepted, 1 not, 3 the task itself refused.",
     ),
     "list": Command(
         _READ, "list_skills", "list_skills", "List the skills that can be found from here."

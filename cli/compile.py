@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from kernel_skills.cli.judging import (
+from kernel_skills.cli.judging import run_stages
+from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
-    Name,
     Seconds,
+    SkillName,
     TargetName,
     VariantName,
     WorkloadName,
-    run_stages,
 )
 
 
 def compile_(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     target: TargetName,
     workload: WorkloadName = "",
     definition: DefinitionName = "",

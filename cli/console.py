@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from kernel_skills.cli.layout import table_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -39,7 +43,7 @@ def print_json(value: Any) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()
 ) -> None:
-    """Print rows under column heads: drawn by rich on a terminal, else aligned by spaces.
+    """Print rows under column heads; on a terminal, cells fold to its width.
 
     Args:
         columns: heads, one per cell of a row.
@@ -47,10 +51,12 @@ def print_table(
         right: columns of figures, aligned to the right.
     """
     cells = [[_one_line(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_rich_table(columns, cells, right)
-    else:
-        _print_plain_table(columns, cells, right)
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    head, *body = table_lines(columns, cells, right, width)
+    print(f"\x1b[1m{head}\x1b[0m" if on_terminal and "NO_COLOR" not in os.environ else head)
+    for line in body:
+        print(line)
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
@@ -122,35 +128,3 @@ def _plain(value: Any) -> Any:
 
 def _one_line(cell: object) -> str:
     return "" if cell is None else " ".join(clean(cell).split())
-
-
-def _print_plain_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]
-) -> None:
-    table = [list(columns), *rows]
-    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
-    for row in table:
-        parts = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for cell, width, column in zip(row, widths, columns, strict=True)
-        ]
-        print("  ".join(parts).rstrip())
-
-
-def _print_rich_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for index, column in enumerate(columns):
-        # names and figures stay whole on a narrow terminal; the other columns fold
-        whole = index == 0 or column in right
-        justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=whole)
-    for row in rows:
-        # Text, so that square brackets in a package's words are not read as markup
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)

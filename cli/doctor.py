@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from kernel_skills.cli.exit_codes import FAILED
+from kernel_skills.cli.options import AsJson
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
-) -> None:
+
+def doctor(as_json: AsJson = False) -> None:
     """Say what this machine can do, and mend what is missing.
 
     Exits 1 where something is broken that every run needs; a missing GPU or extra is no failure.
@@ -33,4 +32,4 @@ def doctor(
         for check in lacking:
             print_line(f"{check.name}: {check.mend}")
     if not diagnosis.able:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)

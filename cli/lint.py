@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from kernel_skills.cli.judging import (
-    AsJson,
-    DefinitionName,
-    Name,
-    TargetName,
-    VariantName,
-    run_stages,
-)
+from kernel_skills.cli.judging import run_stages
+from kernel_skills.cli.options import AsJson, DefinitionName, SkillName, TargetName, VariantName
 
 
 def lint(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     target: TargetName = "h100",
     definition: DefinitionName = "",
     variant: VariantName = "",

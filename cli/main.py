@@ -11,12 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from kernel_skills.cli.exit_codes import INTERRUPTED
 from kernel_skills.cli.lazy_group import LazyGroup
 from kernel_skills.cli.settings import Settings
 from kernel_skills.executor.errors import KernelSkillsError
-
-INTERRUPTED = 130
-"""Exit code of a process that Ctrl-C ended, as shells have it: 128 + SIGINT."""
 
 app = typer.Typer(
     cls=LazyGroup,

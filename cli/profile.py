@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_skills.cli.console import print_fields, print_json, print_line, print_table, progress
-from kernel_skills.cli.judging import (
+from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
-    Name,
     Seconds,
+    SkillName,
     TargetName,
     VariantName,
     WorkloadName,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def profile(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     target: TargetName,
     workload: WorkloadName = "",
     definition: DefinitionName = "",

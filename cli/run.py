@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_skills.cli.console import print_error
-from kernel_skills.cli.judging import (
+from kernel_skills.cli.judging import execute, finish
+from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
-    Name,
     Seconds,
     Seed,
+    SkillName,
     TargetName,
     VariantName,
     WorkloadName,
-    execute,
-    finish,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     target: TargetName,
     workload: WorkloadName = "",
     definition: DefinitionName = "",
@@ -54,6 +53,7 @@ def run(
 
     Example: skills run flash-attn --target h100
     """
+    from kernel_skills.executor.roofline_plot import check_picture
     from kernel_skills.registry.run import RunOptions
 
     options = RunOptions(
@@ -61,18 +61,11 @@ def run(
         record=record, require_hardware=require_hardware, seed=seed, timeout_s=timeout,
     )  # fmt: skip
     if plot is not None:
-        _check_picture(plot)
+        check_picture(plot)
     outcome = execute(context, name, target, options, as_json)
     if plot is not None:
         _draw(outcome, plot)
     finish(outcome)
-
-
-def _check_picture(path: Path) -> None:
-    from kernel_skills.executor.errors import UsageError
-
-    if path.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"--plot {path}: the picture is PNG or SVG; name it so")
 
 
 def _draw(outcome: SkillRun, path: Path) -> None:

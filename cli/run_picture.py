@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kernel_skills.executor.roofline_plot import RooflinePoint, draw_roofline
 from kernel_skills.executor.targets import Target, find_target
 from kernel_skills.executor.trace import Passed, Performance
 from kernel_skills.registry.discovery import load_skill
+from kernel_skills.registry.home import data_home
 from kernel_skills.registry.run import SkillRun, VariantRun
 
 
@@ -32,6 +34,8 @@ def draw_run(outcome: SkillRun, path: Path) -> Path:
             target = chip
     if not points:
         raise UsageError("--plot: nothing was measured and there is no evidence to draw")
+    # matplotlib's list of fonts would else go to ~/.cache, where nothing of this project is written
+    os.environ.setdefault("MPLCONFIGDIR", str(data_home() / "matplotlib"))
     draw_roofline(points, target, path)
     return path
 
@@ -61,7 +65,7 @@ def _points(
         workload.name, variant, line.intensity, line.flops / (performance.latency_ms * 1e9), dtype
     )
     for baseline in performance.baselines:
-        if baseline.timing is not None and baseline.name != "copy":
+        if baseline.is_rival and baseline.timing is not None:
             rate = line.flops / (baseline.timing.median_ms * 1e9)
             yield RooflinePoint(
                 workload.name, baseline.name, line.intensity, rate, dtype, baseline=True

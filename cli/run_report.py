@@ -135,17 +135,20 @@ def _print_compiled(run: VariantRun) -> None:
         return
     print_line()
     heads = (
-        "compiled", "workloads", "warps", "regs", "spill B", "shared B", "occupancy", "machine code", "warnings",
+        "compiled", "workloads", "warps", "regs", "spill B", "shared B", "occupancy", "machine code",
     )  # fmt: skip
     rows = [
         (
-            f"{report.kernel} {report.arch}", _some(names), report.num_warps, report.registers,
+            report.kernel, _some(names), report.num_warps, report.registers,
             report.spill_bytes, report.shared_bytes, _percent(report.occupancy), _mix(report),
-            "; ".join(report.warnings),
         )
         for report, names in distinct
     ]  # fmt: skip
     print_table(heads, rows, right=heads[2:7])
+    # in words below: a warning of ptxas is longer than a terminal is wide
+    for report, names in distinct:
+        for warning in report.warnings:
+            print_line(f"warning, {report.kernel}, {_some(names)}: {warning}")
 
 
 def _distinct(judged: Iterable[Judged]) -> list[tuple[KernelReport, list[str]]]:
@@ -202,37 +205,53 @@ def _print_quoted(run: VariantRun) -> None:
             f"no evidence of {run.variant} on this architecture: nothing is known of its speed"
         )
         return
-    rows = [
-        _quoted_row(workload.name, run.quoted[workload.uuid])
-        for workload in not_measured
-        if workload.uuid in run.quoted
-    ]
-    print_table(("evidence", "measured on", "when", "median ms", "rate", "times as fast as"), rows)
+    rows_by_place: dict[str, list[tuple[object, ...]]] = {}
+    for workload in not_measured:
+        if workload.uuid in run.quoted:
+            place, row = _quoted_row(workload.name, run.quoted[workload.uuid])
+            rows_by_place.setdefault(place, []).append(row)
+    for place, rows in rows_by_place.items():
+        print_line(f"evidence, measured on {place}")
+        columns = ("evidence", "median ms", "rate", "times as fast as")
+        print_table(columns, rows, right=columns[1:2])
 
 
-def _quoted_row(name: str, trace: Trace) -> tuple[object, ...]:
+def _quoted_row(name: str, trace: Trace) -> tuple[str, tuple[object, ...]]:
+    """Return where and when it was measured, and the row."""
     evaluation = trace.evaluation
     assert isinstance(evaluation, Passed) and evaluation.performance is not None
-    environment = evaluation.environment
+    environment, performance = evaluation.environment, evaluation.performance
     libs = environment.libs
-    where = f"{environment.hardware}, torch {libs.get('torch')}, Triton {libs.get('triton')}"
-    return (
-        name, where, f"{evaluation.timestamp:%Y-%m-%d}", f"{evaluation.performance.latency_ms:.4g}",
-        rate(evaluation.performance), ratios(evaluation.performance),
-    )  # fmt: skip
+    place = (
+        f"{environment.hardware} on {evaluation.timestamp:%Y-%m-%d} "
+        f"with torch {libs.get('torch')}, Triton {libs.get('triton')}"
+    )
+    row = (name, f"{performance.latency_ms:.4g}", rate(performance), ratios(performance))
+    return place, row
 
 
 def _print_failures(run: VariantRun) -> None:
-    shown: set[str] = set()
+    """Print each thing that went wrong once, with the names of all that it struck."""
+    struck: dict[str, list[str]] = {}
     for judged in run.judgement.judged:
         evaluation = judged.evaluation
         if isinstance(evaluation, LintRejected):
             for finding in evaluation.findings:
-                if str(finding) not in shown:
-                    print_line(str(finding))
-                    shown.add(str(finding))
+                struck.setdefault(str(finding), [])
         elif not isinstance(evaluation, Passed | Skipped):
-            print_line(f"{judged.workload.name}: {evaluation.status}: {evaluation.log}")
+            what = f"{evaluation.status}: {evaluation.log}"
+            struck.setdefault(what, []).append(judged.workload.name)
     for check in run.judgement.checks:
         if check.outcome == "failed":
-            print_line(f"{check.name}: {check.log}")
+            struck.setdefault(check.log, []).append(check.name)
+    if struck:
+        print_line()
+    for what, names in struck.items():
+        print_line(f"{_struck(names, run)}: {what}" if names else what)
+    if any("TIMEOUT: " in what for what in struck):
+        print_line("a call gets more time by --timeout SECONDS")
+
+
+def _struck(names: list[str], run: VariantRun) -> str:
+    every = [judged.workload.name for judged in run.judgement.judged]
+    return f"all {len(every)} workloads" if names == every and len(every) > 1 else ", ".join(names)

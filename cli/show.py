@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kernel_skills.cli.options import AsJson, SkillName, TargetName
+from kernel_skills.cli.options import AnyTarget, AsJson, SkillName
 from kernel_skills.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    context: typer.Context, name: SkillName, target: TargetName = None, as_json: AsJson = False
+    context: typer.Context, name: SkillName, target: AnyTarget = None, as_json: AsJson = False
 ) -> None:
     """Show a skill: contract, variants, workloads, evidence.
 
@@ -27,12 +27,12 @@ def show(
     """
     from kernel_skills.cli.console import print_json
     from kernel_skills.executor.targets import find_target
+    from kernel_skills.executor.toolchain import installed_toolchain
     from kernel_skills.registry.choices import choices_for
     from kernel_skills.registry.digest import root_digest
     from kernel_skills.registry.discovery import find_skill
     from kernel_skills.registry.evidence import evidence_of
     from kernel_skills.registry.figures import figures_of
-    from kernel_skills.registry.toolchain import installed_toolchain
 
     skill = find_skill(name, settings_of(context).skills_dir)
     choices = choices_for(skill, find_target(target), installed_toolchain()) if target else None

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernel_skills.cli.exit_codes import INVALID
 from kernel_skills.cli.options import AsJson
 from kernel_skills.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from kernel_skills.registry.models import Skill
-
-DIFFERS = 3
 
 
 def table(
@@ -56,7 +55,7 @@ def table(
             print_error(
                 f"{page}: the table is not that of the evidence; skills table --write {page}"
             )
-            raise typer.Exit(DIFFERS)
+            raise typer.Exit(INVALID)
         if write is not None and after != before:
             write_text(page, after)
     if as_json:

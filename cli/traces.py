@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernel_skills.cli.options import AsJson, SkillName, TargetName
+from kernel_skills.cli.options import AnyTarget, AsJson, SkillName
 from kernel_skills.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def traces(
     context: typer.Context,
     name: SkillName,
-    target: TargetName = None,
+    target: AnyTarget = None,
     workload: Annotated[
         str | None, typer.Option("--workload", "-w", metavar="NAME", help="Only this workload.")
     ] = None,
@@ -65,6 +65,8 @@ def traces(
         )
         rows = [(*_cells(item.trace), "stale" if item.stale else "") for item in found]
         print_table(columns, rows, right=("median ms", "ratio"))
+        if len(found) == limit:
+            print_line(f"the newest {limit}; --limit shows more")
 
 
 def _cells(trace: Trace) -> tuple[Any, ...]:

@@ -15,13 +15,14 @@ from kernel_skills.cli.console import (
     print_table,
     progress,
 )
-from kernel_skills.cli.judging import (
+from kernel_skills.cli.exit_codes import INTERRUPTED
+from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
-    Name,
     Seconds,
     Seed,
+    SkillName,
     TargetName,
     VariantName,
 )
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
     from kernel_skills.registry.tune import Tuning
     from kernel_skills.registry.tune_search import Reading, Trial
 
-_INTERRUPTED = 130
 _SHOWN_FAILURES = 10
 
 
 def tune(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     target: TargetName,
     workload: Annotated[
         str,
         typer.Option(
             "--workload",
+            "-w",
             metavar="NAME|AXES",
             help="Shape: a workload's name, AXES like rows=4096,cols=512,T=float16, or NAME,AXES.",
         ),
@@ -91,7 +92,7 @@ def tune(
     else:
         _print(found)
     if found.interrupted:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _print(found: Tuning) -> None:

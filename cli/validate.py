@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kernel_skills.cli.exit_codes import INVALID
 from kernel_skills.cli.options import AsJson
-
-INVALID = 3
 
 
 def validate(

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import typer
 
-from kernel_skills.cli.judging import (
+from kernel_skills.cli.judging import run_stages
+from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
-    Name,
     Seconds,
     Seed,
+    SkillName,
     TargetName,
     VariantName,
     WorkloadName,
-    run_stages,
 )
 
 
 def verify(
     context: typer.Context,
-    name: Name,
+    name: SkillName,
     target: TargetName = "h100",
     workload: WorkloadName = "",
     definition: DefinitionName = "",

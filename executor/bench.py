@@ -17,10 +17,12 @@ import torch
 
 from kernel_skills.executor.device_state import DeviceStateReader
 from kernel_skills.executor.models import Baseline, Scalar, Workload
+from kernel_skills.executor.nvidia_smi import device_uuid
 from kernel_skills.executor.reference import Reference
 from kernel_skills.executor.remote import CandidateFailed, RemoteCandidate
 from kernel_skills.executor.seeds import derive_seed
 from kernel_skills.executor.timing import GraphTimer, choose_method, percentile, time_by_events
+from kernel_skills.executor.trace import COPY
 from kernel_skills.executor.verify import Verdict, check_outputs
 
 _MIN_SAMPLES = 40
@@ -118,7 +120,7 @@ class _Bench:
         device: str,
         config: Mapping[str, Scalar],
     ) -> None:
-        self._reference, self._candidate, self._workload = reference, candidate, workload
+        self._reference, self._candidate, self._workload = reference.uncached(), candidate, workload
         self._seed, self._device, self._config = seed, device, config
         self._sets: list[dict[str, torch.Tensor]] = []
         self._timed: dict[str, Callable[[], list[float]]] = {}
@@ -172,8 +174,8 @@ class _Bench:
             makers["eager"] = lambda: self._bind(self._reference.function)
         if "compile" in standard:
             makers["compile"] = self._compiled
-        if "copy" in standard:
-            makers["copy"] = lambda: self._copies(fewest_bytes)
+        if COPY in standard:
+            makers[COPY] = lambda: self._copies(fewest_bytes)
         for baseline in named:
             makers[baseline.name] = lambda b=baseline: self._named(b)  # type: ignore[misc]
         for name, make in makers.items():
@@ -223,7 +225,8 @@ class _Bench:
             for name in names[turn % max(len(names), 1) :] + names[: turn % max(len(names), 1)]:
                 self._time_baseline(name, measurement)
         if check:
-            reader = DeviceStateReader(self._device)
+            properties = torch.cuda.get_device_properties(self._device)
+            reader = DeviceStateReader(device_uuid(properties))
             while not reader.done():
                 self._candidate.time(self.scalars, self._config, 0)
             measurement.device_state = reader.result()

@@ -14,10 +14,13 @@ from typing import Any
 import torch
 
 from kernel_skills.executor import wire
+from kernel_skills.executor.binding import bind
+from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.channel import Channel
 from kernel_skills.executor.entry import SourceTree
 from kernel_skills.executor.failure import describe_failure
-from kernel_skills.executor.models import Solution
+from kernel_skills.executor.launch_modes import launching
+from kernel_skills.executor.models import Definition, Solution
 from kernel_skills.executor.timing import GraphTimer, choose_method, time_by_events
 
 Answer = tuple[dict[str, Any], list[memoryview]]
@@ -48,6 +51,8 @@ class Candidate:
 
     def __init__(self) -> None:
         self._entry: Callable[..., Any] | None = None
+        self._calling = Calling()
+        self._definition: Definition | None = None
         self._device = "cpu"
         self._sets: dict[int, dict[str, torch.Tensor]] = {}
         self._outputs: list[Any] = []
@@ -62,6 +67,9 @@ class Candidate:
             torch.empty(1, device=self._device)
         tree = SourceTree(solution.sources, Path("solution"))
         self._entry = tree.function(solution.spec.entry_point)
+        self._calling = Calling.model_validate(message.get("calling", {}))
+        if self._calling.destination:
+            self._definition = Definition.model_validate(message["definition"])
         return {"ok": True}, []
 
     def do_place(self, message: dict[str, Any], blob: bytearray) -> Answer:
@@ -83,7 +91,8 @@ class Candidate:
 
     def do_call(self, message: dict[str, Any], _: bytearray) -> Answer:
         """Run the entry once on a set and describe what it returned."""
-        with _poisoned(message["poison"]):
+        launches = launching(message.get("launches", "usual"), self._device == "cpu")
+        with _poisoned(message["poison"]), launches:
             result = self._bound(message["set"], message)()
             if self._device != "cpu":
                 torch.cuda.synchronize()
@@ -127,9 +136,8 @@ class Candidate:
 
     def _bound(self, index: int, message: Mapping[str, Any]) -> Callable[[], Any]:
         assert self._entry is not None, "load comes first"
-        entry, tensors = self._entry, tuple(self._sets[index].values())
         keywords = {**message["scalars"], **message["config"]}
-        return lambda: entry(*tensors, **keywords)
+        return bind(self._entry, self._calling, self._definition, self._sets[index], keywords)
 
     def _calls(self, message: Mapping[str, Any]) -> list[Callable[[], Any]]:
         return [self._bound(index, message) for index in sorted(self._sets)]

@@ -131,7 +131,7 @@ class Channel:
                 with self._waiting(deadline):
                     got = self._socket.recv_into(view[filled:])
                 if got == 0:
-                    raise PeerGone("the other side closed the channel")
+                    raise PeerGone("the process ended without an answer")
                 filled += got
             data += chunk
         return data

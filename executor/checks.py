@@ -9,12 +9,13 @@ import torch
 
 from kernel_skills.executor.compare import compare, factor
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.expressions import holds, scalar_default
+from kernel_skills.executor.expressions import holds
 from kernel_skills.executor.failure import short_log
-from kernel_skills.executor.reference import Reference
+from kernel_skills.executor.reference import Reference, ReferenceFailed
 from kernel_skills.executor.remote import CandidateFailed, RemoteCandidate
 from kernel_skills.executor.trace import CheckOutcome
 from kernel_skills.executor.validation import DEFINITION_ATTRIBUTE, Kernel, as_list
+from kernel_skills.executor.workload_values import all_axes, all_scalars
 
 _FILE = "validate.py"
 
@@ -45,6 +46,7 @@ def run_check(
 
     Raises:
         CandidateFailed: the candidate's process is gone or lost its device.
+        ReferenceFailed: the package's reference raised.
     """
     function = _checks(reference)[name]
     for dtype in dtypes:
@@ -59,6 +61,8 @@ def run_check(
             if failed.dead:
                 raise
             return "failed", f"{dtype}: {failed.status}: {failed.log}"
+        except ReferenceFailed:
+            raise
         except Exception as error:  # noqa: BLE001 - a check is the package's code
             return "failed", f"{dtype}: {short_log(error)}"
     return "passed", ""
@@ -107,11 +111,11 @@ class CheckedKernel:
     def _refuse_outside(self, named: dict[str, torch.Tensor], scalars: dict[str, Any]) -> None:
         """Raise OutsideVariant where the call's shape is not one that the variant takes."""
         definition = self._reference.definition
-        names: dict[str, Any] = {}
+        lengths: dict[str, int] = {}
         for name, tensor in named.items():
-            names.update(zip(definition.inputs[name].shape or (), tensor.shape, strict=False))
-        for name, spec in definition.scalar_inputs.items():
-            names[name] = scalars.get(name, scalar_default(spec.default, names))
+            lengths.update(zip(definition.inputs[name].shape or (), tensor.shape, strict=False))
+        axes = all_axes(definition, lengths)
+        names = {**axes, **all_scalars(definition, axes, scalars)}
         for constraint in self._constraints:
             if not holds(constraint, names):
                 raise OutsideVariant(f"the variant asks for `{constraint}`")

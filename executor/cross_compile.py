@@ -17,19 +17,14 @@ from typing import Any
 import torch
 from triton.runtime.cache import get_cache_manager
 
-from kernel_skills.executor.inputs import (
-    _strided,
-    axis_values,
-    dtype_of,
-    scalar_values,
-    shape_of,
-)
+from kernel_skills.executor.inputs import dtype_of, empty_in_layout
 from kernel_skills.executor.machine_code import MachineCode, amd_machine_code, cuda_machine_code
 from kernel_skills.executor.models import Definition, RandomInput, Scalar, Workload
 from kernel_skills.executor.occupancy import occupancy_of
 from kernel_skills.executor.recording_driver import Launch, LaunchError, recording
 from kernel_skills.executor.targets import Target
 from kernel_skills.executor.trace import KernelReport
+from kernel_skills.executor.workload_values import axis_values, scalar_values, shape_of
 
 # CUDA's limits of a grid; AMD's x is the same and its y and z are larger
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -124,7 +119,7 @@ def meta_inputs(definition: Definition, workload: Workload) -> dict[str, torch.T
         given = workload.inputs.get(name)
         layout = given.layout if isinstance(given, RandomInput) else "contiguous"
         shape, dtype = shape_of(spec, axes), dtype_of(spec, definition, workload)
-        tensors[name] = _strided(shape, dtype, layout, torch.device("meta"))
+        tensors[name] = empty_in_layout(shape, dtype, layout, torch.device("meta"))
     return tensors
 
 

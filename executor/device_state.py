@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import Any
+
+from kernel_skills.executor.nvidia_smi import TIMEOUT_S, ask, command, rows_of
 
 _FIELDS = {
     "sm_clock_mhz": "clocks.sm",
@@ -12,22 +13,19 @@ _FIELDS = {
     "power_watts": "power.draw",
     "temperature_celsius": "temperature.gpu",
 }
-_TIMEOUT_S = 10.0
+_BUSY_PERCENT = 10.0
 
 
 class DeviceStateReader:
     """One `nvidia-smi` query in the background, so that the device can be kept busy while it reads."""
 
-    def __init__(self, device: str) -> None:
-        index = device.partition(":")[2] or "0"
+    def __init__(self, uuid: str) -> None:
         self._process: subprocess.Popen[str] | None = None
-        if path := shutil.which("nvidia-smi"):
-            command = [
-                path, "-i", index, f"--query-gpu={','.join(_FIELDS.values())}",
-                "--format=csv,noheader,nounits",
-            ]  # fmt: skip
+        # without a name it would answer for all, or for another
+        line = command(f"query-gpu={','.join(_FIELDS.values())}", uuid) if uuid else None
+        if line is not None:
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
 
     def done(self) -> bool:
@@ -38,39 +36,26 @@ class DeviceStateReader:
         if self._process is None:
             return None
         try:
-            text, _ = self._process.communicate(timeout=_TIMEOUT_S)
+            text, _ = self._process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return None
-        values = [value.strip() for value in text.strip().split(",")]
-        if len(values) != len(_FIELDS):
+        rows = rows_of(text)
+        if len(rows) != 1 or len(rows[0]) != len(_FIELDS):
             return None
-        parsed = {name: _parse(value) for name, value in zip(_FIELDS, values, strict=True)}
+        parsed = {name: _parse(value) for name, value in zip(_FIELDS, rows[0], strict=True)}
         return {name: value for name, value in parsed.items() if value is not None}
 
 
-def _parse(value: str) -> float | bool | None:
-    if value in ("Enabled", "Disabled"):
-        return value == "Enabled"
-    try:
-        return float(value)
-    except ValueError:
-        return None  # "[N/A]", "[Not Supported]"
-
-
-_BUSY_PERCENT = 10.0
-
-
-def load_before(device: str) -> dict[str, Any]:
+def load_before(uuid: str) -> dict[str, Any]:
     """Return what else goes on on a GPU before we use it: fields of `trace.DeviceState`, empty where nothing answers."""
-    index = device.partition(":")[2] or "0"
-    state = _query(["-i", index, "--query-gpu=utilization.gpu,mig.mode.current"])
-    if len(state) != 1:
+    rows = ask("query-gpu=utilization.gpu,mig.mode.current", uuid) if uuid else []
+    if len(rows) != 1 or len(rows[0]) != 2:
         return {}
-    utilisation, mig = (_parse(value.strip()) for value in state[0].split(","))
-    others = _query(["-i", index, "--query-compute-apps=pid"])
+    utilisation, mig = map(_parse, rows[0])
     found = {
-        "utilisation_before_percent": utilisation, "mig": mig, "other_processes": len(others),
+        "utilisation_before_percent": utilisation, "mig": mig,
+        "other_processes": len(ask("query-compute-apps=pid", uuid)),
     }  # fmt: skip
     return {name: value for name, value in found.items() if value is not None}
 
@@ -89,15 +74,10 @@ def warnings_of(load: dict[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _query(arguments: list[str]) -> list[str]:
-    path = shutil.which("nvidia-smi")
-    if path is None:
-        return []
-    command = [path, *arguments, "--format=csv,noheader,nounits"]
+def _parse(value: str) -> float | bool | None:
+    if value in ("Enabled", "Disabled"):
+        return value == "Enabled"
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return []
-    return result.stdout.strip().splitlines() if result.returncode == 0 else []
+        return float(value)
+    except ValueError:
+        return None  # "[N/A]", "[Not Supported]"

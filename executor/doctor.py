@@ -18,6 +18,8 @@ from shutil import which
 from typing import Any, Literal
 
 from kernel_skills.executor.models import Record
+from kernel_skills.executor.ncu import find_ncu, ncu_version
+from kernel_skills.executor.nvidia_smi import driver_version
 from kernel_skills.executor.sandbox_probe import sandbox_mechanisms
 from kernel_skills.executor.targets import target_of_device
 
@@ -155,9 +157,8 @@ def _gpus(gpus: Sequence[Mapping[str, Any]], seen: Mapping[str, Any]) -> Iterato
 
 
 def _driver(has_gpu: bool) -> Check:
-    text = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-    if text:
-        return Check(name="driver", status="ok", detail=f"NVIDIA {text.splitlines()[0]}")
+    if version := driver_version():
+        return Check(name="driver", status="ok", detail=f"NVIDIA {version}")
     amd = Path("/sys/module/amdgpu/version")
     if amd.exists():
         return Check(name="driver", status="ok", detail=f"amdgpu {amd.read_text().strip()}")
@@ -223,14 +224,14 @@ def _compiler(has_gpu: bool) -> Check:
 
 def _counters(has_gpu: bool) -> Check:
     name = "ncu"
-    found = which("ncu")
+    found = find_ncu()
     if found is None:
         mend = (
             "install NVIDIA Nsight Compute; without it `skills profile` gives the analytic roofline"
         )
         return Check(name=name, status="missing", mend=mend)
-    version = (_output([found, "--version"]) or "").splitlines()
-    detail = f"{found}, {version[-1]}" if version else found
+    version = ncu_version(found)
+    detail = f"{found}, version {version}" if version else found
     # the driver's own switch; where it is 1, only root reads counters
     switch = Path("/proc/driver/nvidia/params")
     locked = switch.exists() and "RmProfilingAdminOnly: 1" in switch.read_text()
@@ -271,14 +272,3 @@ def _extras() -> Iterator[Check]:
             detail=f"no {', '.join(absent)}" if absent else ", ".join(modules),
             mend=f"pip install 'kernel-skills[{extra}]'" if absent else "",
         )
-
-
-def _output(command: Sequence[str]) -> str | None:
-    """Return what a short command prints, or None where it is missing or fails."""
-    if which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernel_skills.executor.channel import ChannelError
 from kernel_skills.executor.errors import NoDevice, WorkerError
 from kernel_skills.executor.models import Record
+from kernel_skills.executor.nvidia_smi import driver_version
 from kernel_skills.executor.pool import Pool
 from kernel_skills.executor.targets import Target, target_of_device
+from kernel_skills.executor.toolchain import installed_toolchain
 from kernel_skills.executor.trace import Environment
 
 _PROBE_TIMEOUT_S = 60.0
@@ -23,6 +21,9 @@ class Device(Record):
     """A GPU at hand."""
 
     index: int
+    """As torch counts: among the devices that CUDA_VISIBLE_DEVICES leaves over."""
+    uuid: str = ""
+    """As `nvidia-smi` names it, `GPU-...`; empty where the driver tells none."""
     hardware: str
     arch: str
     cuda: str
@@ -33,20 +34,19 @@ class Device(Record):
     def place(self) -> str:
         return f"cuda:{self.index}"
 
-
-def toolchain() -> dict[str, str]:
-    """Return installed versions by name, without importing anything heavy."""
-    found = {"python": platform.python_version()}
-    for name in ("torch", "triton"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    @property
+    def identity(self) -> str:
+        """The same in every process of the machine, whatever devices it sees."""
+        return self.uuid or f"index-{self.index}"
 
 
 def find_device(pool: Pool, index: int) -> Device | None:
-    """Return the GPU with this index, looked at in a worker: the parent never touches CUDA."""
+    """Return the GPU with this index, looked at in a worker: the parent never touches CUDA.
+
+    Raises:
+        NoDevice: it is a chip that no Target describes.
+        WorkerError: it does not answer.
+    """
     if not _gpu_nodes():
         return None
     worker = pool.start("task")
@@ -66,8 +66,16 @@ def find_device(pool: Pool, index: int) -> Device | None:
             f"{answer['hardware']} ({answer['arch']}) is no known target; add it to executor/targets.toml"
         )
     return Device(
-        index=index, hardware=answer["hardware"], arch=answer["arch"], cuda=answer["cuda"], target=target
+        index=index, uuid=answer["uuid"], hardware=answer["hardware"], arch=answer["arch"],
+        cuda=answer["cuda"], target=target,
     )  # fmt: skip
+
+
+def gpu_in_words(device: Device | None) -> str:
+    """Return a clause for a person: which GPU is here, if any."""
+    if device is None:
+        return "there is no GPU here"
+    return f"the GPU here is {device.hardware} ({device.arch})"
 
 
 def _gpu_nodes() -> bool:
@@ -76,11 +84,11 @@ def _gpu_nodes() -> bool:
 
 
 def cpu_environment() -> Environment:
-    return Environment(hardware=_cpu_name(), libs=toolchain(), target="cpu", arch="cpu")
+    return Environment(hardware=_cpu_name(), libs=_python_toolchain(), target="cpu", arch="cpu")
 
 
 def device_environment(device: Device) -> Environment:
-    libs = {**toolchain(), "cuda": device.cuda}
+    libs = {**_python_toolchain(), "cuda": device.cuda}
     if driver := driver_version():
         libs["driver"] = driver
     return Environment(
@@ -88,14 +96,8 @@ def device_environment(device: Device) -> Environment:
     )
 
 
-@lru_cache(maxsize=1)
-def driver_version() -> str:
-    path = shutil.which("nvidia-smi")
-    if not path:
-        return ""
-    command = [path, "--query-gpu=driver_version", "--format=csv,noheader"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    return result.stdout.strip().splitlines()[0] if result.returncode == 0 and result.stdout else ""
+def _python_toolchain() -> dict[str, str]:
+    return {"python": platform.python_version(), **installed_toolchain()}
 
 
 def _cpu_name() -> str:

@@ -8,55 +8,27 @@ from typing import Any
 
 import torch
 
-from kernel_skills.executor.expressions import evaluate, scalar_default
+from kernel_skills.executor.expressions import evaluate
 from kernel_skills.executor.models import (
     Definition,
     FilledInput,
     IntegerInput,
     RandomInput,
-    Scalar,
-    ScalarInput,
     TensorSpec,
     Workload,
 )
+from kernel_skills.executor.workload_values import axis_values, dtype_name, shape_of
 
 _PADDING_ELEMENTS = 16
 """Keeps 16-byte alignment of rows for every dtype from 8 bits up, as kernels may require."""
-
-
 _OFFSET_BYTES = 16
 """The least that Triton takes for aligned, and the tensor memory accelerator demands."""
 
 
-def axis_values(definition: Definition, workload: Workload) -> dict[str, int]:
-    """Return every axis with its length, constant ones included."""
-    fixed = {name: axis.value for name, axis in definition.axes.items() if axis.type == "const"}
-    return {**fixed, **workload.axes}
-
-
-def scalar_values(definition: Definition, workload: Workload) -> dict[str, Scalar | None]:
-    """Return every scalar input: the workload's, else the definition's default."""
-    names: dict[str, Any] = dict(axis_values(definition, workload))
-    scalars: dict[str, Scalar | None] = {}
-    for name, spec in definition.scalar_inputs.items():
-        given = workload.inputs.get(name)
-        if isinstance(given, ScalarInput):
-            scalars[name] = given.value
-        else:
-            scalars[name] = scalar_default(spec.default, {**names, **scalars})
-    return scalars
-
-
 def dtype_of(spec: TensorSpec, definition: Definition, workload: Workload) -> torch.dtype:
     """Return the torch dtype of a tensor, its type variable resolved."""
-    name = spec.dtype
-    if name in definition.dtypes:
-        name = workload.dtypes.get(name, definition.dtypes[name][0])
+    name = dtype_name(spec, definition, workload)
     return getattr(torch, name)  # type: ignore[no-any-return]
-
-
-def shape_of(spec: TensorSpec, axes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(axes[axis] for axis in spec.shape or ())
 
 
 def draw_inputs(
@@ -91,7 +63,7 @@ def _draw(
     device = generator.device
     match given:
         case RandomInput(layout=layout):
-            tensor = _strided(shape, dtype, layout, device)
+            tensor = empty_in_layout(shape, dtype, layout, device)
             _fill_random(tensor, given, generator)
             return tensor
         case IntegerInput(low=low, high=high):
@@ -102,10 +74,10 @@ def _draw(
     raise TypeError(f"{type(given).__name__} does not describe a tensor")
 
 
-def _strided(
+def empty_in_layout(
     shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: torch.device
 ) -> torch.Tensor:
-    """Return an uninitialised tensor of the shape with the asked layout, where the shape allows it."""
+    """Return an uninitialised tensor of the shape in a layout of `RandomInput`; contiguous where the rank has no room for it."""
     if layout == "padded" and len(shape) > 1:
         wide = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS)
         return torch.empty(wide, dtype=dtype, device=device)[..., : shape[-1]]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.channel import ChannelError, PeerSilent
 from kernel_skills.executor.device_state import load_before, warnings_of
 from kernel_skills.executor.environment import Device, cpu_environment, device_environment
@@ -40,9 +42,12 @@ from kernel_skills.executor.trace import (
     Passed,
     Skipped,
 )
+from kernel_skills.executor.workload_values import definition_dtypes
 
 Stage = Literal["lint", "compile", "verify", "bench"]
 ALL_STAGES: tuple[Stage, ...] = ("lint", "compile", "verify", "bench")
+Policy = Literal["strict", "assist"]
+"""`strict`: all computation in the candidate's own kernels. `assist`: torch operators may remain."""
 Report = Callable[[str, int, int, str], None]
 """(stage, done, total, what) while work goes on."""
 
@@ -63,6 +68,9 @@ class JudgeRequest(Record):
     dtypes: tuple[str, ...] = ("float32",)
     """For the package's checks."""
     interpretable: bool = True
+    calling: Calling = Calling()
+    """How the entry is called; skills' own by default."""
+    policy: Policy = "strict"
     config: Mapping[str, Scalar] = {}
     configs: Mapping[str, Mapping[str, Scalar]] = {}
     """Workload uuid -> tuned parameters; wins over `config`."""
@@ -107,15 +115,26 @@ class Judgement(Record):
 
 
 def judge(
-    request: JudgeRequest, pool: Pool, device: Device | None, report: Report | None = None
+    request: JudgeRequest,
+    pool: Pool,
+    device: Device | None,
+    report: Report | None = None,
+    session: Session | None = None,
 ) -> Judgement:
     """Judge a Solution.
 
     Args:
         device: the GPU to verify and measure on; None verifies in the interpreter and measures nothing.
         report: called as work goes on.
+        session: one on the same Task and device, which stays open; None starts one for this run.
+
+    Raises:
+        InvalidPackage: the Task's own code does not load or raises; nothing is known of the candidate.
+        WorkerError: a process of the harness did not start.
     """
-    return _Judging(request, pool, device, report or (lambda *_: None)).run()
+    judging = _Judging(request, pool, device, report or (lambda *_: None))
+    judging.open_session = session
+    return judging.run()
 
 
 class _Judging:
@@ -132,16 +151,21 @@ class _Judging:
         self._load: dict[str, Any] = {}
         self._compiling: list[Worker] = []
         self._stopped = False
+        self.open_session: Session | None = None
 
     def run(self) -> Judgement:
         request = self._request
-        findings = lint(request.solution) if "lint" in request.stages else ()
+        findings: tuple[Finding, ...] = ()
+        if "lint" in request.stages:
+            dtypes = definition_dtypes(request.task.definition)
+            findings = lint(request.solution, request.policy, dtypes)
         self._report("lint", 1, 1, request.solution.name)
         if findings:
             rejected = LintRejected(environment=self._environment, findings=findings)
             judged = tuple(Judged(workload=w, evaluation=rejected) for w in request.workloads)
             return Judgement(findings=findings, judged=judged)
-        if "compile" in request.stages:
+        # the interpreter compiles nothing
+        if "compile" in request.stages and request.target.backend != "cpu":
             self._compile()
         if "verify" in request.stages or "bench" in request.stages:
             self._verify_and_bench()
@@ -169,7 +193,7 @@ class _Judging:
 
     def _compile(self) -> None:
         """Compile for the target on every core; each thread drives one compile worker."""
-        workloads = list(self._request.workloads)
+        workloads, alike = self._told_apart()
         jobs = max(1, min(self._pool.jobs, len(workloads)))
         done = 0
         with ThreadPoolExecutor(jobs) as executor:
@@ -178,12 +202,31 @@ class _Judging:
                 for compiled in executor.map(self._compile_part, parts):
                     done += len(compiled)
                     self._report("compile", done, len(workloads), self._request.solution.name)
+                for workload, first in alike:
+                    self._copy_compiled(workload, first)
             except BaseException:
                 # Ctrl-C: the threads wait for answers that may be minutes away
                 self._stopped = True
                 for worker in self._compiling:
                     worker.kill()
                 raise
+
+    def _told_apart(self) -> tuple[list[Workload], list[tuple[Workload, Workload]]]:
+        """Return the Workloads that the compiler sees a difference between, and each other with the one it is like."""
+        firsts: dict[str, Workload] = {}
+        alike = []
+        for workload in self._request.workloads:
+            shape = workload.model_dump(mode="json", include={"axes", "dtypes", "inputs"})
+            key = json.dumps([shape, self._request.config_for(workload)], sort_keys=True)
+            if firsts.setdefault(key, workload) is not workload:
+                alike.append((workload, firsts[key]))
+        return list(firsts.values()), alike
+
+    def _copy_compiled(self, workload: Workload, first: Workload) -> None:
+        if first.uuid in self._outcomes:
+            self._outcomes[workload.uuid] = self._outcomes[first.uuid]
+        if first.uuid in self._kernels:
+            self._kernels[workload.uuid] = self._kernels[first.uuid]
 
     def _compile_part(self, workloads: list[Workload]) -> list[Workload]:
         worker = self._pool.start("compile", cache=self._cache)
@@ -194,6 +237,7 @@ class _Judging:
                     "solution": self._request.solution.model_dump(mode="json"),
                     "definition": self._request.task.definition.model_dump(mode="json"),
                     "target": self._request.target.model_dump(mode="json"),
+                    "calling": self._request.calling.model_dump(mode="json"),
                 },
                 timeout_s=self._request.timeout_s,
             )
@@ -202,10 +246,12 @@ class _Judging:
                 self._keep_compiled(workload, answer)
         except ChannelError as error:
             how = worker.end_described(0.1)
-            status = "TIMEOUT" if isinstance(error, PeerSilent) else "COMPILE_ERROR"
+            silent = isinstance(error, PeerSilent)
+            status = "TIMEOUT" if silent else "COMPILE_ERROR"
+            what = f"no answer within {self._request.timeout_s:g} s" if silent else error
             for workload in workloads:
                 if workload.uuid not in self._kernels and workload.uuid not in self._outcomes:
-                    self._fail(workload, status, f"while compiling: {error}{how}")
+                    self._fail(workload, status, f"while compiling: {what}{how}")
         finally:
             worker.end(0.1)
         return workloads
@@ -246,14 +292,17 @@ class _Judging:
             with self._session("interpret", "cpu") as session:
                 self._verify_all(session)
             return
-        with self._pool.gpu_lock(self._device.index):
+        with self._pool.gpu_lock(self._device.identity):
             # before our own processes are on the device
-            self._load = load_before(self._device.place)
+            self._load = load_before(self._device.uuid)
             with self._session("device", self._device.place) as session:
                 self._verify_all(session)
                 self._bench_all(session)
 
-    def _session(self, mode: Mode, place: str) -> closing[Session]:
+    def _session(self, mode: Mode, place: str) -> AbstractContextManager[Session]:
+        if self.open_session is not None:
+            self.open_session.use(self._request, self._cache)
+            return nullcontext(self.open_session)
         return closing(Session(self._request, self._pool, mode, place, self._cache))
 
     def _skip(self, workload: Workload, reason: str) -> None:

@@ -1,109 +1,105 @@
 """Lint a Solution without running it: its syntax tree, never its text.
 
-A rule is one function and one row in `RULES`. It gets one parsed file and yields (line, reason, mend).
+The host code is read as an interpreter would run it, from module level and from the entry, with what is known of each
+value: tensor, number, kernel, name of a library. The rules (`lint_rules.py`) judge what that finds. Code that nothing
+reaches is not judged.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from kernel_skills.executor.models import Solution, SourceFile
+from kernel_skills.executor.lint_kernels import kernel_facts
+from kernel_skills.executor.lint_names import ALLOWED_IMPORTS
+from kernel_skills.executor.lint_program import Fact, File, TooLarge
+from kernel_skills.executor.lint_rules import COMPUTE_RULES, RULES, Reading
+from kernel_skills.executor.lint_statements import Interpreter
+from kernel_skills.executor.models import Solution
 from kernel_skills.executor.trace import Finding
 
-ALLOWED_IMPORTS = (
-    "__future__", "collections.abc", "dataclasses", "math", "torch", "torch.nn", "triton", "triton.language",
-    "triton.language.extra", "triton.language.extra.libdevice", "triton.tools.tensor_descriptor",
-    "triton.experimental", "triton.experimental.gluon", "typing",
-)  # fmt: skip
-"""A kernel needs no more. Of submodules that are not named here, only Gluon's are allowed."""
+__all__ = ["ALLOWED_IMPORTS", "RULES", "LintReport", "Policy", "examine", "lint"]
 
-_DYNAMIC = {
-    "eval",
-    "exec",
-    "compile",
-    "__import__",
-    "globals",
-    "locals",
-    "vars",
-    "open",
-    "input",
-    "breakpoint",
-}
-
-Problem = tuple[int, str, str]
+Policy = Literal["strict", "assist"]
+"""`strict`: all computation in the candidate's own kernels. `assist`: torch operators may remain, as notes."""
 
 
 @dataclass(frozen=True)
-class ParsedFile:
-    source: SourceFile
-    tree: ast.Module
-    solution: Solution
+class LintReport:
+    """Findings reject the Solution; notes do not."""
+
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...] = ()
 
 
-def lint(solution: Solution) -> tuple[Finding, ...]:
+def lint(
+    solution: Solution, policy: Policy = "strict", dtypes: frozenset[str] = frozenset()
+) -> tuple[Finding, ...]:
     """Return every finding, in order of file and line; none means that the Solution may go on."""
-    findings: list[Finding] = []
+    return examine(solution, policy, dtypes).findings
+
+
+def examine(
+    solution: Solution, policy: Policy = "strict", dtypes: frozenset[str] = frozenset()
+) -> LintReport:
+    """Lint a Solution. Never raises, whatever its files hold.
+
+    Args:
+        solution: only its `.py` files are read.
+        policy: what becomes of computation in torch.
+        dtypes: of the task's tensors, where they are known: if none is narrower than float32, neither is a kernel.
+    """
+    files, broken = _parse(solution)
+    if broken:
+        return LintReport(tuple(broken))
+    path = solution.spec.entry_point.partition("::")[0]
+    try:
+        found = _examine(solution, files, dtypes)
+    except (RecursionError, TooLarge):
+        reason = "is nested too deeply, or too large, to read"
+        found = [Finding(rule="S-syntax", path=path, line=1, reason=reason)]
+    found.sort(key=lambda finding: (finding.path, finding.line, finding.rule))
+    notes = COMPUTE_RULES if policy == "assist" else frozenset()
+    return LintReport(
+        tuple(one for one in found if one.rule not in notes),
+        tuple(one for one in found if one.rule in notes),
+    )
+
+
+def _parse(solution: Solution) -> tuple[dict[str, File], list[Finding]]:
+    files: dict[str, File] = {}
+    broken: list[Finding] = []
     for source in solution.sources:
         if not source.path.endswith(".py"):
             continue
         try:
-            tree = ast.parse(source.content)
+            files[source.path] = File(source.path, ast.parse(source.content))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
-            findings.append(Finding(rule="S-syntax", path=source.path, line=line, reason=reason))
-            continue
-        parsed = ParsedFile(source, tree, solution)
-        for name, rule in RULES.items():
-            for line, reason, mend in rule(parsed):
-                findings.append(
-                    Finding(rule=name, path=source.path, line=line, reason=reason, mend=mend)
-                )
-    return tuple(sorted(findings, key=lambda finding: (finding.path, finding.line)))
+            broken.append(Finding(rule="S-syntax", path=source.path, line=line, reason=reason))
+    return files, broken
 
 
-def _imports(parsed: ParsedFile) -> Iterator[Problem]:
-    """Only the table's modules, and siblings of the package by relative import."""
-    for node in ast.walk(parsed.tree):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            modules = [node.module or ""]
-        else:
-            continue
-        for module in modules:
-            if not _allowed(module):
-                mend = f"a kernel may import {', '.join(ALLOWED_IMPORTS[1:])}"
-                yield node.lineno, f"imports {module!r}", mend
-
-
-def _allowed(module: str) -> bool:
-    return module in ALLOWED_IMPORTS or module.startswith("triton.experimental.gluon.")
-
-
-def _entry(parsed: ParsedFile) -> Iterator[Problem]:
-    """The entry's file defines the entry at its top level."""
-    path, name = parsed.solution.spec.entry_point.split("::")
-    if parsed.source.path != path:
-        return
-    defined = {
-        node.name for node in parsed.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
-    if name not in defined:
-        yield 1, f"defines no function {name!r}", f"define `def {name}(…)` at the top level"
-
-
-def _dynamic_code(parsed: ParsedFile) -> Iterator[Problem]:
-    """No code that is made while running."""
-    for node in ast.walk(parsed.tree):
-        if isinstance(node, ast.Name) and node.id in _DYNAMIC:
-            yield node.lineno, f"uses {node.id!r}", "write the code out"
-
-
-RULES: dict[str, Callable[[ParsedFile], Iterator[Problem]]] = {
-    "S-import": _imports,
-    "S-entry": _entry,
-    "S-dynamic": _dynamic_code,
-}
+def _examine(solution: Solution, files: dict[str, File], dtypes: frozenset[str]) -> list[Finding]:
+    facts: list[Fact] = []
+    launched = 0
+    path, _, name = solution.spec.entry_point.partition("::")
+    if path in files:
+        reader = Interpreter(files)
+        reader.read(path, name)
+        facts = [*reader.facts.all]
+        launched = len(reader.facts.launched)
+        for kernel in reader.kernels.values():
+            facts += kernel_facts(kernel, dtypes)
+    by_kind: dict[str, list[Fact]] = {}
+    for fact in facts:
+        by_kind.setdefault(fact.kind, []).append(fact)
+    reading = Reading(solution, files, by_kind, launched)
+    found: dict[tuple[str, str, int, str], Finding] = {}
+    for rule, judge in RULES.items():
+        for where, line, reason, mend in judge(reading):
+            finding = Finding(rule=rule, path=where, line=line, reason=reason, mend=mend)
+            found.setdefault((rule, where, line, reason), finding)
+    return list(found.values())

@@ -22,6 +22,7 @@ from kernel_skills.executor.profile import (
     Stall,
 )
 from kernel_skills.executor.profile_bottleneck import find_bottleneck
+from kernel_skills.executor.worker_environment import worker_environment
 
 _ELSEWHERE = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu")
 _ELAPSED, _ACTIVE = ".avg.pct_of_peak_sustained_elapsed", ".avg.pct_of_peak_sustained_active"
@@ -102,7 +103,7 @@ def collect(request: ProfileRequest, ncu: str, hardware: str, timeout_s: float) 
             # another version of the tool: these few have had the same name since sm_70
             wanted = [_CORE]
             launches = _run(ncu, folder, metric_names(_CORE, stalls=False), timeout_s)
-    return profile_of(launches, hardware, _version(ncu), wanted)
+    return profile_of(launches, hardware, ncu_version(ncu), wanted)
 
 
 def metric_names(*groups: Mapping[str, tuple[str, ...]], stalls: bool) -> list[str]:
@@ -147,17 +148,9 @@ def _run(ncu: str, folder: Path, metrics: Sequence[str], timeout_s: float) -> li
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    env = dict(os.environ)
-    if "PYTHONPATH" in env:
-        # the child runs in another folder, where relative entries would not resolve
-        parts = env["PYTHONPATH"].split(os.pathsep)
-        env["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in parts if part)
-    env.pop("TRITON_INTERPRET", None)
-    env.update(
-        LC_ALL="C", TRITON_DEFAULT_FP_FUSION="1", TRITON_CACHE_DIR=str(folder / "triton"),
-        TMPDIR=str(folder),
-    )  # fmt: skip
-    return env
+    return {
+        **worker_environment(), "LC_ALL": "C", "TRITON_CACHE_DIR": str(folder / "triton"), "TMPDIR": str(folder),
+    }  # fmt: skip
 
 
 def explain_failure(text: str, returncode: int) -> str:
@@ -182,10 +175,13 @@ def _names_unknown(reason: str) -> bool:
     )
 
 
-def _version(ncu: str) -> str:
-    done = subprocess.run(
-        [ncu, "--version"], capture_output=True, text=True, timeout=30, check=False
-    )
+def ncu_version(ncu: str) -> str:
+    """Return the version of Nsight Compute; empty where it does not say."""
+    command = [ncu, "--version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
     found = re.search(r"Version\s+([\d.]+)", done.stdout)
     return found[1] if found else ""
 

@@ -69,7 +69,7 @@ def _baselines(answer: Mapping[str, Any], median_ms: float) -> tuple[BaselineTim
 
 def _speed(baselines: tuple[BaselineTiming, ...]) -> Speed:
     """Against the fastest that computes the same; a copy computes nothing."""
-    ratios = [b.ratio for b in baselines if b.ratio is not None and b.name != "copy"]
+    ratios = [b.ratio for b in baselines if b.is_rival and b.ratio is not None]
     if not ratios:
         return "unmeasured"
     if min(ratios) >= 1 + _EQUAL_WITHIN:

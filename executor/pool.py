@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 from kernel_skills.executor.channel import Channel, ChannelError
 from kernel_skills.executor.errors import WorkerError
+from kernel_skills.executor.worker_environment import worker_environment
 
 Mode = Literal["device", "interpret"]
 Role = Literal["task", "candidate", "compile"]
@@ -97,15 +98,7 @@ class Zygote:
         return not self._broken and self._process.poll() is None
 
     def _environment(self) -> dict[str, str]:
-        env = dict(os.environ)
-        if "PYTHONPATH" in env:
-            # absolute, since children change their folder; without the script's own folder, where a
-            # stray torch.py would be taken for the real one
-            paths = sys.path if sys.flags.safe_path else sys.path[1:]
-            env["PYTHONPATH"] = os.pathsep.join(p for p in paths if Path(p).is_absolute())
-        # the default changes in Triton 3.10; a record must say the same thing on both sides of it
-        env["TRITON_DEFAULT_FP_FUSION"] = "1"
-        env.pop("TRITON_INTERPRET", None)
+        env = worker_environment()
         if self._mode == "interpret":
             env["TRITON_INTERPRET"] = "1"
             env["CUDA_VISIBLE_DEVICES"] = ""
@@ -202,7 +195,7 @@ class Pool(Protocol):
 
     def start(self, role: Role, mode: Mode = "device", *, cache: str = "") -> Worker: ...
 
-    def gpu_lock(self, device: int) -> contextlib.AbstractContextManager[None]: ...
+    def gpu_lock(self, device: str) -> contextlib.AbstractContextManager[None]: ...
 
 
 class LocalPool:
@@ -256,13 +249,20 @@ class LocalPool:
         env = {
             "TRITON_CACHE_DIR": str(folder / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            # else the driver writes to ~/.nv and torch's run-time compiler to ~/.cache/torch
+            "CUDA_CACHE_PATH": str(folder / "cuda"),
+            "PYTORCH_KERNEL_CACHE_PATH": str(folder / "torch"),
             "TMPDIR": str(folder),
         }
         return self._zygote(mode).fork(role, env)
 
     @contextlib.contextmanager
-    def gpu_lock(self, device: int) -> Iterator[None]:
-        """Hold the one lock of a GPU, across every process of this user."""
+    def gpu_lock(self, device: str) -> Iterator[None]:
+        """Hold the one lock of a GPU, across every process of this user.
+
+        Args:
+            device: `Device.identity`; an index may mean another GPU in another process.
+        """
         with (self._base / f"gpu-{device}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:

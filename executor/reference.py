@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,23 @@ import torch
 
 from kernel_skills.executor.entry import SourceTree
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.inputs import (
-    axis_values,
-    draw_inputs,
-    dtype_of,
-    scalar_values,
-    shape_of,
-)
+from kernel_skills.executor.failure import short_log
+from kernel_skills.executor.inputs import draw_inputs, dtype_of
 from kernel_skills.executor.models import Definition, Task, Workload
 from kernel_skills.executor.seeds import derive_seed
+from kernel_skills.executor.workload_values import axis_values, scalar_values, shape_of
+
+
+class ReferenceFailed(InvalidPackage):
+    """The package's own function raised: a fault of the package, of which the candidate knows nothing.
+
+    Attributes:
+        who: the function, in words.
+    """
+
+    def __init__(self, who: str, log: str) -> None:
+        super().__init__(f"{who} fails: {log}")
+        self.who = who
 
 
 class Reference:
@@ -32,14 +41,18 @@ class Reference:
     def draw(
         self, workload: Workload, seed: int, device: str, layout: str | None = None
     ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Return (tensors, scalars) of a Workload; the same arguments give the same values."""
+        """Return (tensors, scalars) of a Workload; the same arguments give the same values.
+
+        Raises:
+            ReferenceFailed: the Workload's own generator raised.
+        """
         if workload.generator is None:
             tensors = draw_inputs(self.definition, workload, seed, device, layout)
             return tensors, scalar_values(self.definition, workload)
-        make = self.sources.function(workload.generator)
-        values = make(
-            axis_values(self.definition, workload), dict(workload.dtypes), derive_seed(seed), device
-        )
+        with self._blamed(f"the generator of workload {workload.name}"):
+            make = self.sources.function(workload.generator)
+            axes = axis_values(self.definition, workload)
+            values = make(axes, dict(workload.dtypes), derive_seed(seed), device)
         tensors = {name: values[name] for name in self.definition.tensor_inputs}
         scalars = {**scalar_values(self.definition, workload)}
         scalars.update(
@@ -50,8 +63,14 @@ class Reference:
     def run(
         self, tensors: Mapping[str, torch.Tensor], scalars: Mapping[str, Any]
     ) -> list[torch.Tensor]:
-        """Run the reference as it stands, in the dtype of its inputs."""
-        result = self.function(*tensors.values(), **scalars)
+        """Run the reference as it stands, in the dtype of its inputs.
+
+        Raises:
+            ReferenceFailed: it raised.
+            InvalidPackage: it returned another number of values than the definition names.
+        """
+        with self._blamed(f"the reference of {self.definition.name}"):
+            result = self.function(*tensors.values(), **scalars)
         outputs = list(result) if isinstance(result, tuple | list) else [result]
         if len(outputs) != len(self.definition.outputs):
             raise InvalidPackage(
@@ -59,6 +78,17 @@ class Reference:
                 f"the definition names {len(self.definition.outputs)}"
             )
         return outputs
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _blamed(who: str) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            # the candidate may hold what is missing, so this proves nothing against the package
+            raise
+        except Exception as error:
+            raise ReferenceFailed(who, short_log(error)) from error
 
     def exact(
         self, tensors: Mapping[str, torch.Tensor], scalars: Mapping[str, Any]
@@ -73,13 +103,26 @@ class Reference:
     def honest(
         self, tensors: Mapping[str, torch.Tensor], scalars: Mapping[str, Any], workload: Workload
     ) -> list[torch.Tensor]:
-        """Run the reference in the inputs' dtypes, results cast to the dtypes of the definition."""
+        """Run the reference in the inputs' dtypes, results cast to the dtypes of the definition.
+
+        Raises:
+            ReferenceFailed: it raised, or returned another shape than the definition declares.
+        """
         outputs = self.run(tensors, scalars)
-        specs = self.definition.outputs.values()
+        for name, output, (shape, _) in zip(
+            self.definition.outputs, outputs, self.expected(workload), strict=True
+        ):
+            if tuple(output.shape) != shape:
+                what = f"returns {name} of shape {tuple(output.shape)}; declared {shape}"
+                raise ReferenceFailed(f"the reference of {self.definition.name}", what)
         return [
-            output.to(dtype_of(spec, self.definition, workload))
-            for output, spec in zip(outputs, specs, strict=True)
+            output.to(dtype)
+            for output, (_, dtype) in zip(outputs, self.expected(workload), strict=True)
         ]
+
+    def uncached(self) -> Reference:
+        """Return a Reference that keeps nothing, for inputs that are written over while measuring."""
+        return self
 
     def expected(self, workload: Workload) -> list[tuple[tuple[int, ...], torch.dtype]]:
         """Return (shape, dtype) of every output."""

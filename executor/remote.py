@@ -13,6 +13,7 @@ import torch
 from kernel_skills.executor import wire
 from kernel_skills.executor.channel import Channel, MalformedFrame, PeerGone, PeerSilent
 from kernel_skills.executor.failure import reported_status
+from kernel_skills.executor.launch_modes import LaunchMode
 from kernel_skills.executor.models import Scalar
 
 
@@ -83,11 +84,16 @@ class RemoteCandidate:
         torch.cuda.synchronize()
 
     def call(
-        self, index: int, scalars: Mapping[str, Any], config: Mapping[str, Scalar]
+        self,
+        index: int,
+        scalars: Mapping[str, Any],
+        config: Mapping[str, Scalar],
+        launches: LaunchMode = "usual",
     ) -> list[Output]:
         """Run the entry once on a set, its fresh memory poisoned with NaN."""
         message = {
             "op": "call", "set": index, "scalars": dict(scalars), "config": dict(config), "poison": True,
+            "launches": launches,
         }  # fmt: skip
         return self._outputs(*self._ask(message))
 

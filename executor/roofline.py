@@ -6,17 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from kernel_skills.executor.expressions import evaluate, scalar_default
+from kernel_skills.executor.expressions import evaluate
 from kernel_skills.executor.models import (
     DTYPE_BYTES,
     Definition,
     Record,
-    Scalar,
-    ScalarInput,
-    TensorSpec,
     Workload,
 )
 from kernel_skills.executor.targets import Target
+from kernel_skills.executor.workload_values import axis_values, dtype_name, shape_of, workload_names
 
 
 class Roofline(Record):
@@ -38,33 +36,13 @@ class Roofline(Record):
         return self.flops / self.bytes_moved if self.bytes_moved else math.inf
 
 
-def workload_names(definition: Definition, workload: Workload) -> dict[str, Scalar | None]:
-    """Return axes and scalar inputs by name, as expressions see them."""
-    names: dict[str, Scalar | None] = {
-        name: axis.value for name, axis in definition.axes.items() if axis.type == "const"
-    }
-    names.update(workload.axes)
-    for name, spec in definition.scalar_inputs.items():
-        given = workload.inputs.get(name)
-        default = scalar_default(spec.default, names)
-        names[name] = given.value if isinstance(given, ScalarInput) else default
-    return names
-
-
-def dtype_name(spec: TensorSpec, definition: Definition, workload: Workload) -> str:
-    if spec.dtype in definition.dtypes:
-        return workload.dtypes.get(spec.dtype, definition.dtypes[spec.dtype][0])
-    return spec.dtype
-
-
 def fewest_bytes(definition: Definition, workload: Workload) -> int:
     """Return the fewest bytes through device memory: every input read once, every output written once."""
-    names = workload_names(definition, workload)
     if definition.bytes_moved is not None:
-        return int(evaluate(definition.bytes_moved, names))
-    total = 0
+        return int(evaluate(definition.bytes_moved, workload_names(definition, workload)))
+    axes, total = axis_values(definition, workload), 0
     for spec in [*definition.tensor_inputs.values(), *definition.outputs.values()]:
-        count = math.prod(int(names[axis] or 0) for axis in spec.shape or ())
+        count = math.prod(shape_of(spec, axes))
         total += count * DTYPE_BYTES[dtype_name(spec, definition, workload)]
     return total
 

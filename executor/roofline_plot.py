@@ -51,6 +51,12 @@ class RooflinePoint:
     baseline: bool = False
 
 
+def check_picture(path: Path) -> None:
+    """Raise UsageError for a file name that `draw_roofline` would refuse, before the work that it is to show."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"cannot draw {path.name!r}; end the name in {' or '.join(SUFFIXES)}")
+
+
 def draw_roofline(points: Sequence[RooflinePoint], target: Target, path: Path) -> None:
     """Write a log-log roofline of the target with the points on it.
 
@@ -62,8 +68,7 @@ def draw_roofline(points: Sequence[RooflinePoint], target: Target, path: Path) -
     Raises:
         UsageError: another suffix, matplotlib is missing, or nothing can be drawn.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"cannot draw {path.name!r}; end the name in {' or '.join(SUFFIXES)}")
+    check_picture(path)
     drawable = [point for point in points if point.intensity > 0 and point.tflops > 0]
     if not drawable:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_skills.executor.channel import ChannelError, PeerSilent
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.failure import reported_status
+from kernel_skills.executor.failure import headline, reported_status
 from kernel_skills.executor.models import Scalar, Workload
 from kernel_skills.executor.pool import Mode, Pool, Worker
 
@@ -23,27 +23,49 @@ class Session:
     """Requests about one Solution on one device."""
 
     def __init__(
-        self, request: JudgeRequest, pool: Pool, mode: Mode, place: str, cache: str
+        self,
+        request: JudgeRequest,
+        pool: Pool,
+        mode: Mode,
+        place: str,
+        cache: str,
+        keep: bool = False,
     ) -> None:
+        """Start the task worker and open the Task.
+
+        Args:
+            keep: inputs and results are kept for the next candidate, which `use` brings.
+
+        Raises:
+            InvalidPackage: the reference does not load.
+        """
         self._request, self._pool, self._mode, self._place = request, pool, mode, place
-        self._cache = cache
+        self._cache, self._keep = cache, keep
         self._candidate: Worker | None = None
         # references never run under the interpreter, so the task worker is always a device one
         self._task = pool.start("task")
         opened = self._ask_task(
-            {"op": "open", "device": place, "task": request.task.model_dump(mode="json")},
+            {
+                "op": "open", "device": place, "keep": keep,
+                "task": request.task.model_dump(mode="json"),
+            },
             _OPEN_TIMEOUT_S,
-        )
+        )  # fmt: skip
         if "failed" in opened:
             self.close()
             raise InvalidPackage(
-                f"the reference of {request.task.definition.name} does not load: {opened['log']}"
+                f"the reference of {request.task.definition.name} does not load: {headline(str(opened['log']))}"
             )
+
+    def use(self, request: JudgeRequest, cache: str) -> None:
+        """Go on with another Solution to the same Task."""
+        self._end_candidate()
+        self._request, self._cache = request, cache
 
     def list_checks(self) -> list[str]:
         answer = self._ask_task({"op": "list_checks"}, _OPEN_TIMEOUT_S)
         if "failed" in answer:
-            raise InvalidPackage(f"validate.py does not load: {answer['log']}")
+            raise InvalidPackage(f"validate.py does not load: {headline(str(answer['log']))}")
         return list(answer["checks"])
 
     def verify(self, workload: Workload) -> dict[str, Any]:
@@ -83,7 +105,11 @@ class Session:
         return answer
 
     def _with_candidate(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Ask the task worker with a live candidate attached; replace the candidate when it died."""
+        """Ask the task worker with a live candidate attached; replace the candidate when it died.
+
+        Raises:
+            InvalidPackage: the package's own reference or generator raised: no verdict on the candidate.
+        """
         if self._candidate is None:
             failure = self._start_candidate()
             if failure:
@@ -91,6 +117,11 @@ class Session:
         answer = self._ask_task(message, timeout_s)
         if answer.get("dead"):
             answer["log"] = f"{answer['log']}{self._end_candidate()}"
+        if answer.get("by") == "reference":
+            raise InvalidPackage(
+                f"{answer['who']} fails, so there is no verdict on {self._request.solution.name}: "
+                f"{headline(str(answer['log']))}"
+            )
         if answer.get("by") == "task":
             log = f"the task worker failed: {answer['log']}"
             return {"status": answer["failed"], "log": log}
@@ -103,20 +134,29 @@ class Session:
         message = {
             "op": "load", "device": self._place,
             "solution": self._request.solution.model_dump(mode="json"),
+            "calling": self._request.calling.model_dump(mode="json"),
         }  # fmt: skip
+        if self._request.calling.destination:
+            # the shapes of the outputs; nothing of the reference
+            message["definition"] = self._request.task.definition.model_dump(mode="json")
         try:
             answer = worker.request(message, timeout_s=self._request.timeout_s)
         except ChannelError as error:
-            status = "TIMEOUT" if isinstance(error, PeerSilent) else "RUNTIME_ERROR"
-            return {"status": status, "log": f"while importing: {error}{self._end_candidate()}"}
+            silent = isinstance(error, PeerSilent)
+            status = "TIMEOUT" if silent else "RUNTIME_ERROR"
+            what = f"no answer within {self._request.timeout_s:g} s" if silent else error
+            return {"status": status, "log": f"while importing: {what}{self._end_candidate()}"}
         if "failed" in answer:
             self._end_candidate()
             failed = reported_status(answer)
             return {"status": failed, "log": f"while importing: {answer.get('log', '')}"}
-        self._ask_task(
+        attached = self._ask_task(
             {"op": "attach", "timeout_s": self._request.timeout_s}, _OPEN_TIMEOUT_S,
             fds=[worker.channel.fileno()],
         )  # fmt: skip
+        if "failed" in attached:
+            self._end_candidate()
+            return {"status": attached["failed"], "log": attached["log"]}
         worker.channel.close()
         return None
 
@@ -140,7 +180,8 @@ class Session:
         task = self._request.task.model_dump(mode="json")
         with contextlib.suppress(ChannelError):
             self._task.request(
-                {"op": "open", "device": self._place, "task": task}, timeout_s=_OPEN_TIMEOUT_S
+                {"op": "open", "device": self._place, "keep": self._keep, "task": task},
+                timeout_s=_OPEN_TIMEOUT_S,
             )
 
     def _end_candidate(self) -> str:

@@ -40,7 +40,7 @@ class Target(Record):
     l2_bytes: int
     memory_bytes: int
     device_names: tuple[str, ...]
-    """Parts of `torch.cuda.get_device_name` that identify the chip."""
+    """Whole names, as `torch.cuda.get_device_name` gives them."""
     peak_tflops: Mapping[str, Rate]
     """Dtype -> data-sheet rate of the matrix units; `tf32`, and `vector-float32` for the plain ones, are dtypes here."""
     peak_gbps: Rate
@@ -76,9 +76,12 @@ def find_target(name: str) -> Target:
 
 
 def target_of_device(device_name: str, arch: str) -> Target | None:
-    """Return the Target that a device is, by its name first and its architecture second."""
-    targets = [target for target in load_targets().values() if target.arch == arch]
-    for target in targets:
-        if any(part.lower() in device_name.lower() for part in target.device_names):
+    """Return the Target that a device is; None for a relative of it: another form, or a MIG part of one.
+
+    Ceilings of the whole chip would be false for those, so the whole name decides, and the architecture with it.
+    """
+    for target in load_targets().values():
+        names = {name.lower() for name in target.device_names}
+        if target.arch == arch and device_name.lower() in names:
             return target
     return None

@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 
+from kernel_skills.executor.admission import describe_problem, refusal
 from kernel_skills.executor.bench import bench_workload
 from kernel_skills.executor.channel import Channel
 from kernel_skills.executor.checks import list_checks, run_check
 from kernel_skills.executor.failure import describe_failure
-from kernel_skills.executor.models import Task, Workload
-from kernel_skills.executor.reference import Reference
+from kernel_skills.executor.models import SourceFile, Task, Workload
+from kernel_skills.executor.nvidia_smi import device_uuid
+from kernel_skills.executor.reference import Reference, ReferenceFailed
+from kernel_skills.executor.reference_memo import KeptReference
 from kernel_skills.executor.remote import CandidateFailed, RemoteCandidate
 from kernel_skills.executor.seeds import derive_seed
 from kernel_skills.executor.verify import too_large_for_interpreter, verify_workload
@@ -30,6 +33,13 @@ def serve(channel: Channel) -> None:
             answer = operation(message, fds)
         except CandidateFailed as failed:
             answer = {"status": failed.status, "log": failed.log, "dead": failed.dead}
+        except ReferenceFailed as failed:
+            answer = {
+                "failed": "RUNTIME_ERROR",
+                "log": str(failed),
+                "by": "reference",
+                "who": failed.who,
+            }
         except BaseException as error:  # noqa: BLE001 - a package's reference is foreign code, too
             answer = {**describe_failure(error), "by": "task"}
         channel.send(answer)
@@ -52,7 +62,8 @@ class TaskWorker:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         self._task = Task.model_validate(message["task"])
-        self._reference = Reference(self._task)
+        kind = KeptReference if message.get("keep") else Reference
+        self._reference = kind(self._task)
         return {"ok": True, **(self._describe_device() if self._device != "cpu" else {})}
 
     def do_probe(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
@@ -68,6 +79,7 @@ class TaskWorker:
         arch = properties.gcnArchName.split(":")[0] if torch.version.hip else ""
         return {
             "hardware": properties.name,
+            "uuid": device_uuid(properties),
             "arch": arch or f"sm_{properties.major}{properties.minor}",
             "cuda": torch.version.cuda or torch.version.hip or "",
         }
@@ -84,18 +96,21 @@ class TaskWorker:
         """Run the reference alone on a Workload: does it run, and does it return what is declared?"""
         reference, workload = self._loaded(), Workload.model_validate(message["workload"])
         tensors, scalars = reference.draw(workload, derive_seed(message["seed"]), self._device)
-        for (shape, _dtype), output, name in zip(
-            reference.expected(workload),
-            reference.honest(tensors, scalars, workload),
-            reference.definition.outputs,
-            strict=True,
-        ):
-            if tuple(output.shape) != shape:
-                log = (
-                    f"the reference returns {name} of shape {tuple(output.shape)}; declared {shape}"
-                )
-                return {"status": "INCORRECT_SHAPE", "log": log}
+        reference.honest(tensors, scalars, workload)
         return {"status": "PASSED", "log": ""}
+
+    def do_describe(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Say what a problem file draws and returns; no Task is open yet."""
+        sources = [SourceFile.model_validate(source) for source in message["sources"]]
+        return describe_problem(sources, message["adapter"], message["device"])
+
+    def do_admit(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Say why a Workload cannot tell a kernel from nothing, or nothing."""
+        workload = Workload.model_validate(message["workload"])
+        if self._device == "cpu" and too_large_for_interpreter(self._loaded(), workload):
+            # it is skipped when its turn comes
+            return {"refusal": ""}
+        return {"refusal": refusal(self._loaded(), workload, message["seed"], self._device)}
 
     def do_verify(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
         reference, workload = self._loaded(), Workload.model_validate(message["workload"])

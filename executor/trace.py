@@ -103,8 +103,8 @@ class Correctness(Record):
     max_relative_error: float
     max_absolute_error: float
     extra: Mapping[str, Scalar | None] = Field(default_factory=dict)
-    """`bound_share`: largest error over what the tolerance allows (1.0 is the limit); `honest_error`: the same for
-    the reference in the candidate's dtype; `cases`: how many comparisons; `assert_close`: PyTorch's own verdict."""
+    """`bound_share`: largest error over what the tolerance allows (1.0 is the limit); `honest_share`: the same for
+    the reference in the candidate's dtype; `comparisons`: how many; `assert_close`: PyTorch's own verdict."""
 
 
 class Timing(Record):
@@ -116,12 +116,21 @@ class Timing(Record):
     samples: int
 
 
+COPY = "copy"
+"""The baseline that moves the same bytes and computes nothing: a yardstick, no rival."""
+
+
 class BaselineTiming(Record):
     name: str
     timing: Timing | None = None
     ratio: float | None = None
     """Baseline median over candidate median: above 1 the candidate is faster."""
     error: str = ""
+
+    @property
+    def is_rival(self) -> bool:
+        """It computes what the candidate computes, so that a ratio to it says which is faster."""
+        return self.name != COPY
 
 
 class Performance(Record):

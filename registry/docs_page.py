@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from kernel_skills.executor.models import Definition, TensorSpec
 from kernel_skills.registry.digest import root_digest
 from kernel_skills.registry.figures import figures_of
 from kernel_skills.registry.front_matter import NOTES_NAME, body_of
+from kernel_skills.registry.jinja_templates import shipped_templates
 from kernel_skills.registry.models import Skill, Variant
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|])")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -52,15 +50,8 @@ def _code(text: object) -> str:
 
 
 def _markdown(skill: Skill) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     # every value goes through `md` or `code`, or is a name that the models restrict to letters, digits and hyphens
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
+    environment = shipped_templates()
     environment.filters.update(md=escape_markdown, code=_code)
     figures = figures_of(skill)
     words: Mapping[str, Any] = {
@@ -81,18 +72,12 @@ def _markdown(skill: Skill) -> str:
 
 
 def _html(title: str, markdown: str) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
     # html=False: tags in the text become text, and links other than http, mailto and relative ones stay text
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=True,
-    )
+    environment = shipped_templates(escapes_html=True)
     return environment.get_template("page.html.jinja").render(title=title, body=Markup(body))
 
 

@@ -99,13 +99,13 @@ def evidence_of(skill: Skill) -> Iterator[Trace]:
 
 def current_evidence(skill: Skill) -> Iterator[Trace]:
     """Yield the Traces about variants as they are now."""
-    digests = _current_digests(skill)
+    digests = current_digests(skill)
     yield from (trace for trace in evidence_of(skill) if _digest(trace) in digests)
 
 
 def stale_evidence(skill: Skill) -> Iterator[Trace]:
     """Yield the Traces about variants that have changed since, are gone, or were never of a skill."""
-    digests = _current_digests(skill)
+    digests = current_digests(skill)
     yield from (trace for trace in evidence_of(skill) if _digest(trace) not in digests)
 
 
@@ -137,7 +137,8 @@ def _digest(trace: Trace) -> str:
     return trace.skill.variant_digest if trace.skill else ""
 
 
-def _current_digests(skill: Skill) -> set[str]:
+def current_digests(skill: Skill) -> set[str]:
+    """Return the digests of the variants as they are now; a Trace of another is stale."""
     return {variant_digest(skill, variant) for variant in skill.manifest.variant}
 
 

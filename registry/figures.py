@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from kernel_skills.executor.models import Record
-from kernel_skills.executor.trace import BaselineTiming, Passed, Performance, Trace
+from kernel_skills.executor.errors import NotFound
+from kernel_skills.executor.models import Definition, Record
+from kernel_skills.executor.roofline import roofline
+from kernel_skills.executor.targets import find_target
+from kernel_skills.executor.trace import COPY, BaselineTiming, Passed, Performance, Trace
 from kernel_skills.registry.evidence import current_evidence
 from kernel_skills.registry.models import Skill
-
-COPY = "copy"
-"""The baseline that moves the same bytes and computes nothing: a yardstick, no rival."""
 
 
 class Figure(Record):
@@ -57,8 +57,9 @@ def figures_of(skill: Skill, traces: Iterable[Trace] | None = None) -> tuple[Fig
         traces: evidence to read; default: everything current of the skill.
     """
     newest: dict[tuple[str, ...], Figure] = {}
+    definitions = {definition.name: definition for definition in skill.manifest.definition}
     for trace in current_evidence(skill) if traces is None else traces:
-        figure = _figure(trace)
+        figure = _figure(trace, definitions.get(trace.definition))
         if figure is None:
             continue
         key = (figure.definition, trace.workload.uuid, figure.variant, figure.target)
@@ -76,11 +77,31 @@ def best_figure(figures: Iterable[Figure]) -> Figure | None:
 
 def fastest_rival(performance: Performance) -> BaselineTiming | None:
     """Return the baseline that ran fastest in the same run; the copy is none."""
-    timed = [b for b in performance.baselines if b.ratio is not None and b.name != COPY]
+    timed = [b for b in performance.baselines if b.is_rival and b.ratio is not None]
     return min(timed, key=lambda baseline: baseline.ratio or 0.0, default=None)
 
 
-def _figure(trace: Trace) -> Figure | None:
+def _shares(
+    trace: Trace, performance: Performance, definition: Definition | None, target: str
+) -> tuple[float, float]:
+    """Return percent of ceiling and of bound by the ceilings as they are known now.
+
+    A Trace keeps those of its day: where a higher ceiling has been measured since, a kernel stood at 111 % of it.
+    """
+    try:
+        chip = find_target(target)
+    except NotFound:
+        chip = None
+    if definition is None or chip is None:
+        return performance.percent_of_ceiling, performance.percent_of_bound
+    line = roofline(definition, trace.workload, chip)
+    rate, ceiling = performance.gbps, line.ceiling_gbps
+    if line.limited_by == "compute" and performance.tflops and line.ceiling_tflops:
+        rate, ceiling = performance.tflops, line.ceiling_tflops
+    return 100 * rate / ceiling, 100 * line.bound_ms / performance.latency_ms
+
+
+def _figure(trace: Trace, definition: Definition | None) -> Figure | None:
     outcome = trace.evaluation
     if not isinstance(outcome, Passed) or outcome.performance is None or trace.skill is None:
         return None
@@ -88,11 +109,13 @@ def _figure(trace: Trace) -> Figure | None:
     copies = [b.ratio for b in performance.baselines if b.name == COPY]
     rival = fastest_rival(performance)
     libs = outcome.environment.libs
+    target = outcome.environment.target
+    of_ceiling, of_bound = _shares(trace, performance, definition, target)
     return Figure(
         definition=trace.definition,
         workload=trace.workload.name,
         variant=trace.skill.variant,
-        target=outcome.environment.target,
+        target=target,
         hardware=outcome.environment.hardware,
         latency_ms=performance.latency_ms,
         p20_ms=performance.timing.p20_ms,
@@ -100,8 +123,8 @@ def _figure(trace: Trace) -> Figure | None:
         tflops=performance.tflops,
         gbps=performance.gbps,
         limited_by=performance.limited_by,
-        percent_of_ceiling=performance.percent_of_ceiling,
-        percent_of_bound=performance.percent_of_bound,
+        percent_of_ceiling=of_ceiling,
+        percent_of_bound=of_bound,
         rival=rival.name if rival else "",
         ratio=rival.ratio if rival else None,
         share_of_copy=copies[0] if copies else None,

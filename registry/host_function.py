@@ -80,16 +80,7 @@ def read_host_function(file: Path) -> HostFunction:
         UsageError: no such file.
         InvalidPackage: it does not parse, launches nothing, or returns nothing.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise InvalidPackage(f"{file}:{error.lineno}: does not parse: {error.msg}") from error
+    text, tree = _parsed(file)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     host = _find_host(functions, file)
     inputs, scalars, tuning = _parameters(host, file)
@@ -123,6 +114,18 @@ def read_host_function(file: Path) -> HostFunction:
         reference=reference,
         reference_imports=imports,
     )  # fmt: skip
+
+
+def _parsed(file: Path) -> tuple[str, ast.Module]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise UsageError(f"cannot read {file}: {reason}") from error
+    try:
+        return text, ast.parse(text)
+    except SyntaxError as error:
+        raise InvalidPackage(f"{file}:{error.lineno}: does not parse: {error.msg}") from error
 
 
 # --- which function ---------------------------------------------------------------------------

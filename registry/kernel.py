@@ -178,9 +178,7 @@ def _reload(
 def _definition_name(skill: Skill, wanted: str | None) -> str:
     names = [definition.name for definition in skill.manifest.definition]
     if wanted is not None:
-        if wanted not in names:
-            raise NotFound.named(f"definition of {skill.name}", wanted, names)
-        return wanted
+        return skill.manifest.definition_named(wanted).name
     if not names:
         raise NotFound(
             f"the skill {skill.name} has no operator to load: it is of kind {skill.manifest.kind}"

@@ -239,6 +239,11 @@ class Signature:
                 f"{name} is {dtype} where other inputs of dtype {spec.dtype} are {known}"
             )
         elif dtype not in choices:
+            if all(_is_floating(choice) for choice in choices) and not _is_floating(dtype):
+                # the reference would run on integers and return zeros
+                raise BadCall(
+                    f"{self.definition.name}: {name} is {dtype}, the definition takes {', '.join(choices)}"
+                )
             bound.mismatches.append(f"{name} is {dtype}, the definition takes {', '.join(choices)}")
 
     def _scalar(self, name: str, spec: TensorSpec, value: Any) -> Any:
@@ -326,3 +331,7 @@ def _names(text: str) -> set[str]:
 
 def _show(shape: tuple[Any, ...]) -> str:
     return f"({', '.join(str(size) for size in shape)})"
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))

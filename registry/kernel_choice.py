@@ -11,13 +11,13 @@ import torch
 
 from kernel_skills.executor.errors import Unsatisfiable
 from kernel_skills.executor.models import Definition, Scalar
+from kernel_skills.executor.toolchain import installed_toolchain
 from kernel_skills.executor.trace import Trace
 from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.kernel_binding import BadCall, Bound
 from kernel_skills.registry.models import Skill, Variant
 from kernel_skills.registry.resolver import CPU_ARCH, resolve
 from kernel_skills.registry.shape import shape_of
-from kernel_skills.registry.toolchain import installed_toolchain
 from kernel_skills.registry.tuned import TunedStore
 
 

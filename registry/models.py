@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
 from pydantic_core import PydanticCustomError
 
+from kernel_skills.executor.errors import NotFound
 from kernel_skills.executor.models import Definition, EntryPoint, Name, Record, Scalar, Workload
 from kernel_skills.registry.version import Version
 
@@ -158,7 +159,15 @@ class Manifest(Record):
             yield ("kind",), "an operator skill needs at least one definition and one variant"
 
     def definition_named(self, name: str) -> Definition:
-        return next(d for d in self.definition if d.name == name)
+        """Return a Definition.
+
+        Raises:
+            NotFound: no such one; close names are offered.
+        """
+        known = {definition.name: definition for definition in self.definition}
+        if name not in known:
+            raise NotFound.named(f"definition in {self.name}", name, known)
+        return known[name]
 
 
 class Problem(Record):

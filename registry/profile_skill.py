@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernel_skills.executor.environment import Device, find_device, toolchain
+from kernel_skills.executor.environment import Device, find_device, gpu_in_words
+from kernel_skills.executor.errors import UsageError
 from kernel_skills.executor.judge import Judgement, JudgeRequest, Report, judge
 from kernel_skills.executor.models import Record, Scalar, Workload
 from kernel_skills.executor.ncu import NoCounters, collect, find_ncu
@@ -16,11 +17,12 @@ from kernel_skills.executor.profile import (
     analytic_profile,
 )
 from kernel_skills.executor.targets import Target
+from kernel_skills.executor.toolchain import installed_toolchain
 from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.evidence import newest_match
 from kernel_skills.registry.models import Skill
 from kernel_skills.registry.package import solution_of, task_of
-from kernel_skills.registry.run import Plan, RunOptions, make_plans
+from kernel_skills.registry.plans import Plan, Selection, make_plans
 from kernel_skills.registry.shape import shape_of_workload
 from kernel_skills.registry.tuned import TunedStore
 
@@ -75,8 +77,12 @@ def profile_skill(
     Raises:
         NotFound: a filter names nothing.
         Unsatisfiable: no variant fits the target.
-        UsageError: the skill has no kernels.
+        UsageError: the skill has no kernels, or the target is the CPU.
     """
+    if target.backend == "cpu":
+        raise UsageError(
+            "there is nothing to profile on a CPU; name a chip: `skills targets` lists them"
+        )
     with LocalPool() as pool:
         device = find_device(pool, options.device)
         if options.compiled:
@@ -89,10 +95,10 @@ def profile_skill(
         profiling = _Profiling(
             skill, chip, options, pool, None if why else fitting, ncu or "", report
         )
-        filters = RunOptions(
+        selection = Selection(
             workload=options.workload, definition=options.definition, variant=options.variant
         )
-        plans = list(make_plans(skill, chip, filters, fitting))
+        plans = list(make_plans(skill, chip, selection, fitting))
         profiles = [profile for plan in plans for profile in profiling.plan(plan)]
     return SkillProfile(
         skill=skill.name, version=str(skill.version), target=chip, device=fitting, why_no_counters=why,
@@ -103,10 +109,9 @@ def profile_skill(
 def _why_no_counters(
     target: Target, device: Device | None, fitting: Device | None, ncu: str | None
 ) -> str:
-    if device is None:
-        return "there is no GPU here"
     if fitting is None:
-        return f"the GPU here is {device.hardware} ({device.arch}), not {target.arch}"
+        wanted = f", not {target.arch}" if device else ""
+        return f"{gpu_in_words(device)}{wanted}"
     if target.backend != "cuda":
         return f"no counters are read on {target.backend} chips"
     return "" if ncu else "ncu is not on the PATH; it comes with the CUDA toolkit (Nsight Compute)"
@@ -187,7 +192,7 @@ class _Profiling:
             solution=solution_of(self._skill, plan.variant),
             workload=workload, place=device.place, config=config,
         )  # fmt: skip
-        with self._pool.gpu_lock(device.index):
+        with self._pool.gpu_lock(device.identity):
             return collect(request, self._ncu, device.hardware, self._options.timeout_s)
 
     def _tuned(self, plan: Plan, workload: Workload) -> Mapping[str, Scalar]:
@@ -196,6 +201,6 @@ class _Profiling:
             return {}
         found = TunedStore().get(
             variant_digest(self._skill, plan.variant), plan.definition.name,
-            shape_of_workload(plan.definition, workload), self._chip.arch, toolchain(),
+            shape_of_workload(plan.definition, workload), self._chip.arch, installed_toolchain(),
         )  # fmt: skip
         return found.config if found else {}

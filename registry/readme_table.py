@@ -12,9 +12,8 @@ from pathlib import Path
 
 from kernel_skills.executor.errors import UsageError
 from kernel_skills.executor.models import Record, Workload
-from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.docs_page import escape_markdown
-from kernel_skills.registry.evidence import own_evidence
+from kernel_skills.registry.evidence import current_digests, own_evidence
 from kernel_skills.registry.figures import Figure, figures_of
 from kernel_skills.registry.models import Skill
 
@@ -120,7 +119,7 @@ def _rows_of(skill: Skill) -> Iterator[Row]:
 
 def _own_figures(skill: Skill) -> tuple[Figure, ...]:
     """Return the figures of variants and bench workloads as they are now."""
-    digests = {variant_digest(skill, variant) for variant in skill.manifest.variant}
+    digests = current_digests(skill)
     workloads = {w.uuid for w in skill.manifest.workload if w.purpose == "bench"}
     current = (
         trace

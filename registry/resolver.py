@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from kernel_skills.executor.errors import InvalidPackage, NotFound, Unsatisfiable
+from kernel_skills.executor.errors import InvalidPackage, Unsatisfiable
 from kernel_skills.executor.expressions import holds
 from kernel_skills.executor.models import Definition, Record, Scalar, Workload
 from kernel_skills.executor.targets import Target, load_targets
@@ -76,7 +76,7 @@ def resolve(
         Unsatisfiable: no variant fits; every reason is listed.
         InvalidPackage: a constraint or a toolchain range of the package is malformed.
     """
-    definition = _definition(skill, definition_name)
+    definition = skill.manifest.definition_named(definition_name)
     if workload is not None:
         shape: Shape | None = shape_of_workload(definition, workload)
     else:
@@ -103,13 +103,6 @@ def arch_of(target: Target | str) -> str:
         return target.arch
     known = load_targets().get(target)
     return known.arch if known else target
-
-
-def _definition(skill: Skill, name: str) -> Definition:
-    known = {definition.name: definition for definition in skill.manifest.definition}
-    if name not in known:
-        raise NotFound.named(f"definition in {skill.name}", name, known)
-    return known[name]
 
 
 # --- what fits --------------------------------------------------------------------------------

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from pathlib import Path
 
-from kernel_skills.executor.environment import Device, find_device, toolchain
-from kernel_skills.executor.errors import NoDevice, NotFound, Unsatisfiable, UsageError
+from kernel_skills.executor.environment import Device, find_device, gpu_in_words
+from kernel_skills.executor.errors import NoDevice, UsageError
 from kernel_skills.executor.judge import (
-    ALL_STAGES,
     Judged,
     Judgement,
     JudgeRequest,
     Report,
-    Stage,
     judge,
 )
-from kernel_skills.executor.models import Definition, Record, Scalar, Workload, content_digest
+from kernel_skills.executor.models import Record, Scalar, content_digest
 from kernel_skills.executor.pool import LocalPool
 from kernel_skills.executor.seeds import secret_seed
 from kernel_skills.executor.targets import Target
+from kernel_skills.executor.toolchain import installed_toolchain
 from kernel_skills.executor.trace import Seed, Trace
 from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.evidence import home_evidence, newest_match, own_evidence
-from kernel_skills.registry.models import Skill, Variant
+from kernel_skills.registry.models import Skill
 from kernel_skills.registry.package import identity_of, solution_of, task_of
-from kernel_skills.registry.resolver import Rejection, resolve
+from kernel_skills.registry.plans import Plan, Selection, make_plans
+from kernel_skills.registry.resolver import Rejection
 from kernel_skills.registry.shape import shape_of_workload
 from kernel_skills.registry.tuned import TunedStore
+from kernel_skills.registry.validate_contract import require_runnable
 
 
-class RunOptions(Record):
-    """What to run and how; empty filters mean everything."""
+class RunOptions(Selection):
+    """What to run and how."""
 
-    stages: tuple[Stage, ...] = ALL_STAGES
-    workload: str = ""
-    definition: str = ""
-    variant: str = ""
-    all_variants: bool = False
-    """Run each variant on everything it takes, not only the one that is picked."""
     device: int = 0
+    """As torch counts."""
     require_hardware: bool = False
     record: bool = False
     seed: int = 0
@@ -77,35 +72,27 @@ class SkillRun(Record):
         return bool(self.runs) and all(run.judgement.accepted for run in self.runs)
 
 
-class Plan(Record):
-    """A variant, the Workloads it is to run, and why it was picked."""
-
-    definition: Definition
-    variant: Variant
-    workloads: tuple[Workload, ...]
-    why: str
-    rejected: tuple[Rejection, ...] = ()
-
-
 def run_skill(
     skill: Skill, target: Target, options: RunOptions, report: Report | None = None
 ) -> SkillRun:
     """Judge a skill's variants for a target.
 
     Raises:
+        InvalidPackage: a workload or a variant breaks its definition.
         NoDevice: hardware was required and no GPU here has the target's architecture.
         NotFound: a filter names nothing.
         Unsatisfiable: no variant fits the target.
+        UsageError: what is asked for does not exist on a CPU.
     """
+    require_runnable(skill)
+    if target.backend == "cpu":
+        _check_for_cpu(skill, options)
     with LocalPool() as pool:
         device = find_device(pool, options.device)
         fitting = device if device and device.arch == target.arch else None
         if fitting is None and options.require_hardware:
-            here = (
-                f"here is {device.hardware} ({device.arch})" if device else "there is no GPU here"
-            )
             raise NoDevice(
-                f"{target.name} needs a GPU of architecture {target.arch}, and {here}; "
+                f"{target.name} needs a GPU of architecture {target.arch}, and {gpu_in_words(device)}; "
                 "run without --require-hardware to compile and verify only"
             )
         # both start now: importing torch takes seconds, and planning does not need it
@@ -136,6 +123,17 @@ def run_skill(
         )
 
 
+def _check_for_cpu(skill: Skill, options: RunOptions) -> None:
+    """The interpreter verifies; it compiles nothing, and its time says nothing about a kernel."""
+    if options.require_hardware:
+        raise UsageError("nothing is measured on a CPU; name a chip: `skills targets` lists them")
+    if "compile" in options.stages and "verify" not in options.stages:
+        raise UsageError(
+            "there is nothing to compile for a CPU: kernels run there in Triton's interpreter; name a chip, "
+            f"or `skills verify {skill.name} --target cpu`"
+        )
+
+
 def _note(target: Target, device: Device | None, fitting: Device | None) -> str:
     if fitting and fitting.target.name != target.name:
         return (
@@ -144,128 +142,8 @@ def _note(target: Target, device: Device | None, fitting: Device | None) -> str:
         )
     if fitting:
         return f"measured on {fitting.hardware}"
-    here = (
-        f"the GPU here is {device.hardware} ({device.arch})" if device else "there is no GPU here"
-    )
-    return f"{here}: compiled for {target.arch}, verified in Triton's interpreter, nothing measured"
-
-
-# --- what to run ------------------------------------------------------------------------------
-
-
-def make_plans(
-    skill: Skill, target: Target, options: RunOptions, device: Device | None
-) -> Iterator[Plan]:
-    """Yield which variant runs which Workloads; on a machine without the chip, every variant that the chip takes."""
-    definitions = _selected_definitions(skill, options)
-    for definition in definitions:
-        workloads = _selected_workloads(skill, definition, options)
-        if not workloads:
-            continue
-        if options.variant or options.all_variants or device is None:
-            yield from _every_variant(skill, definition, workloads, target, options)
-        else:
-            yield from _picked_variants(skill, definition, workloads, target)
-
-
-def _selected_definitions(skill: Skill, options: RunOptions) -> Sequence[Definition]:
-    if not skill.manifest.definition:
-        raise UsageError(f"{skill.name} is a {skill.manifest.kind} skill: it has no kernels to run")
-    if options.definition:
-        names = [definition.name for definition in skill.manifest.definition]
-        if options.definition not in names:
-            raise NotFound.named(f"definition in {skill.name}", options.definition, names)
-    if options.workload:
-        names = sorted({workload.name for workload in skill.manifest.workload})
-        if options.workload not in names:
-            raise NotFound.named(f"workload in {skill.name}", options.workload, names)
-    if options.variant:
-        names = sorted({variant.id for variant in skill.manifest.variant})
-        if options.variant not in names:
-            raise NotFound.named(f"variant in {skill.name}", options.variant, names)
-    return [d for d in skill.manifest.definition if options.definition in ("", d.name)]
-
-
-def _selected_workloads(
-    skill: Skill, definition: Definition, options: RunOptions
-) -> list[Workload]:
-    purposes = {"smoke", "edge", "bench"}
-    if "bench" not in options.stages and "compile" not in options.stages:
-        purposes -= {"bench"}
-    if "verify" not in options.stages and "compile" not in options.stages:
-        purposes = {"bench"}
-    return [
-        workload
-        for workload in skill.manifest.workload
-        if workload.definition == definition.name
-        and workload.purpose in purposes
-        and options.workload in ("", workload.name)
-    ]
-
-
-def _every_variant(
-    skill: Skill,
-    definition: Definition,
-    workloads: list[Workload],
-    target: Target,
-    options: RunOptions,
-) -> Iterator[Plan]:
-    found = False
-    for variant in skill.manifest.variant:
-        if variant.definition != definition.name or options.variant not in ("", variant.id):
-            continue
-        fitting, reason = _fitting(skill, definition, variant, workloads, target)
-        if fitting:
-            found = True
-            why = "every variant is looked at" if not options.variant else "asked for"
-            yield Plan(definition=definition, variant=variant, workloads=tuple(fitting), why=why)
-        elif options.variant:
-            raise Unsatisfiable(f"{skill.name}: variant {variant.id} does not fit: {reason}")
-    if not found and not options.variant:
-        # raises with every reason
-        resolve(skill, definition.name, target, toolchain(), workloads[0], evidence=())
-
-
-def _fitting(
-    skill: Skill,
-    definition: Definition,
-    variant: Variant,
-    workloads: list[Workload],
-    target: Target,
-) -> tuple[list[Workload], str]:
-    """Return the Workloads that this variant takes on the target, and the last reason against."""
-    alone = skill.model_copy(
-        update={"manifest": skill.manifest.model_copy(update={"variant": (variant,)})}
-    )
-    fitting, reason = [], ""
-    for workload in workloads:
-        try:
-            resolve(alone, definition.name, target, toolchain(), workload, evidence=())
-        except Unsatisfiable as error:
-            reason = str(error)
-        else:
-            fitting.append(workload)
-    return fitting, reason
-
-
-def _picked_variants(
-    skill: Skill, definition: Definition, workloads: list[Workload], target: Target
-) -> Iterator[Plan]:
-    picked = [
-        (resolve(skill, definition.name, target, toolchain(), workload), workload)
-        for workload in workloads
-    ]
-    picked.sort(key=lambda pair: pair[0].chosen.id)
-    for _, group in groupby(picked, key=lambda pair: pair[0].chosen.id):
-        pairs = list(group)
-        resolution = pairs[0][0]
-        yield Plan(
-            definition=definition,
-            variant=resolution.chosen,
-            workloads=tuple(workload for _, workload in pairs),
-            why=resolution.reason,
-            rejected=resolution.rejected,
-        )
+    compiled = "nothing compiled" if target.backend == "cpu" else f"compiled for {target.arch}"
+    return f"{gpu_in_words(device)}: {compiled}, verified in Triton's interpreter, nothing measured"
 
 
 # --- running ----------------------------------------------------------------------------------
@@ -325,7 +203,7 @@ def _tuned_configs(
     store, digest = TunedStore(), variant_digest(skill, plan.variant)
     for workload in plan.workloads:
         shape = shape_of_workload(plan.definition, workload)
-        tuned = store.get(digest, plan.definition.name, shape, target.arch, toolchain())
+        tuned = store.get(digest, plan.definition.name, shape, target.arch, installed_toolchain())
         if tuned is not None:
             yield workload.uuid, tuned.config
 

@@ -21,8 +21,8 @@ from kernel_skills.registry.host_function import (
     TensorGuess,
     read_host_function,
 )
+from kernel_skills.registry.jinja_templates import shipped_templates
 
-TEMPLATES = Path(__file__).parent / "templates"
 ORIGINAL = "kernels/original.py"
 KERNEL = "kernels/portable.py"
 
@@ -170,14 +170,7 @@ def _blank_workloads() -> list[_WorkloadDraft]:
 def _around(name: str, host: HostFunction) -> _Draft:
     function = host.name if host.fits else _function_name(name)
     direct = host.fits
-    annotations = [f"{tensor.name}: torch.Tensor" for tensor in host.inputs]
-    scalars = [_scalar_parameter(scalar) for scalar in host.scalars]
-    parameters = ", ".join([*annotations, *(["*", *scalars] if scalars else [])])
-    returned = (
-        "torch.Tensor"
-        if len(host.outputs) == 1
-        else f"tuple[{', '.join(['torch.Tensor'] * len(host.outputs))}]"
-    )
+    parameters = _parameters_of(host)
     described = f"{host.name}({', '.join(host.order)}) -> {', '.join(t.name for t in host.outputs)}"
     words = {
         **_words(name),
@@ -203,7 +196,7 @@ def _around(name: str, host: HostFunction) -> _Draft:
         "entry_parameters": parameters,
         "call_arguments": ", ".join(f"{argument}={argument}" for argument in host.order),
         "reference_parameters": parameters,
-        "reference_returns": f" -> {returned}",
+        "reference_returns": f" -> {_returned_by(host)}",
         "reference_source": _reference_source(host, function),
         "reference_imports": host.reference_imports,
         "small_call": _small_call(host),
@@ -212,6 +205,18 @@ def _around(name: str, host: HostFunction) -> _Draft:
     if not direct:
         files[KERNEL] = _render("adapter.py.jinja", words)
     return _Draft(files, _notes_on(host, direct))
+
+
+def _parameters_of(host: HostFunction) -> str:
+    """Return the parameters of a function that takes what the host function takes, as Python writes them."""
+    tensors = [f"{tensor.name}: torch.Tensor" for tensor in host.inputs]
+    scalars = [_scalar_parameter(scalar) for scalar in host.scalars]
+    return ", ".join([*tensors, *(["*", *scalars] if scalars else [])])
+
+
+def _returned_by(host: HostFunction) -> str:
+    count = len(host.outputs)
+    return "torch.Tensor" if count == 1 else f"tuple[{', '.join(['torch.Tensor'] * count)}]"
 
 
 def _scalar_parameter(scalar: ScalarGuess) -> str:
@@ -293,6 +298,10 @@ def _notes_on(host: HostFunction, direct: bool) -> tuple[str, ...]:
     notes = [f"guessed from {host.name}: {shapes}; correct skill.toml where that is wrong"]
     if not host.reference:
         notes.append("write reference.py: it decides what is right")
+    if ".is_cuda" in host.source:
+        notes.append(
+            f"take the `.is_cuda` test out of {ORIGINAL}: a kernel is also compiled and verified without a GPU"
+        )
     if not direct:
         notes.append(f"{KERNEL} adapts the order of the parameters; {ORIGINAL} is as it came")
     notes.append(
@@ -319,15 +328,8 @@ def _common_files(words: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _render(template: str, words: Mapping[str, Any]) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     # no escaping of HTML: the results are TOML, Python and Markdown, and every quoted value goes through `q`
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
+    environment = shipped_templates()
     environment.filters["q"] = _toml
     return environment.get_template(template).render({"reference_imports": (), **words})
 

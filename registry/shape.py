@@ -8,15 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from kernel_skills.executor.expressions import scalar_default
-from kernel_skills.executor.models import (
-    ConstAxis,
-    Definition,
-    Record,
-    Scalar,
-    ScalarInput,
-    Workload,
-)
+from kernel_skills.executor.models import Definition, Record, Scalar, Workload
+from kernel_skills.executor.workload_values import all_axes, all_scalars, given_scalars
 
 
 class Shape(Record):
@@ -39,10 +32,7 @@ class Shape(Record):
 
 def shape_of_workload(definition: Definition, workload: Workload) -> Shape:
     """Return the Shape of a Workload."""
-    scalars = {
-        name: item.value for name, item in workload.inputs.items() if isinstance(item, ScalarInput)
-    }
-    return shape_of(definition, workload.axes, workload.dtypes, scalars)
+    return shape_of(definition, workload.axes, workload.dtypes, given_scalars(workload))
 
 
 def shape_of(
@@ -52,11 +42,6 @@ def shape_of(
     scalars: Mapping[str, Scalar] | None = None,
 ) -> Shape:
     """Return the Shape of a call; constant axes and the defaults of scalars are filled in."""
-    fixed = {
-        name: axis.value for name, axis in definition.axes.items() if isinstance(axis, ConstAxis)
-    }
-    values: dict[str, Scalar | None] = dict(scalars or {})
-    for name, spec in definition.scalar_inputs.items():
-        if name not in values:
-            values[name] = scalar_default(spec.default, {**fixed, **axes, **values})
-    return Shape(axes={**axes, **fixed}, dtypes=dict(dtypes or {}), scalars=values)
+    lengths = all_axes(definition, axes)
+    values = all_scalars(definition, lengths, scalars or {})
+    return Shape(axes=lengths, dtypes=dict(dtypes or {}), scalars=values)

@@ -9,7 +9,7 @@ from typing import get_args
 
 from kernel_skills.executor.errors import NotFound
 from kernel_skills.executor.trace import FailedStatus, Trace
-from kernel_skills.registry.digest import variant_digest
+from kernel_skills.registry.evidence import current_digests
 from kernel_skills.registry.models import Skill
 
 STATUSES = ("PASSED", "LINT_REJECTED", "INCORRECT_NUMERICAL", "SKIPPED", *get_args(FailedStatus))
@@ -42,7 +42,7 @@ def select_traces(
     """
     known = list(traces)
     _check(skill, known, query)
-    digests = {variant_digest(skill, variant) for variant in skill.manifest.variant}
+    digests = current_digests(skill)
     fitting = sorted((trace for trace in known if _fits(trace, query)), key=_when, reverse=True)
     return tuple(
         FoundTrace(trace, trace.skill is None or trace.skill.variant_digest not in digests)

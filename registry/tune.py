@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from kernel_skills.executor.environment import Device, find_device, toolchain
+from kernel_skills.executor.environment import Device, find_device, gpu_in_words
 from kernel_skills.executor.errors import NoDevice, NotFound, Unsatisfiable, UsageError
 from kernel_skills.executor.judge import JudgeRequest
 from kernel_skills.executor.lint import lint
 from kernel_skills.executor.models import Definition, Record, Workload, content_digest
 from kernel_skills.executor.performance import assess_performance
 from kernel_skills.executor.pool import LocalPool
-from kernel_skills.executor.roofline import fewest_bytes, workload_names
+from kernel_skills.executor.roofline import fewest_bytes
 from kernel_skills.executor.seeds import secret_seed
 from kernel_skills.executor.session import Session
 from kernel_skills.executor.targets import Target
+from kernel_skills.executor.toolchain import installed_toolchain
+from kernel_skills.executor.workload_values import definition_dtypes, workload_names
 from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.models import Skill, Variant
 from kernel_skills.registry.package import solution_of, task_of
+from kernel_skills.registry.plans import Selection, make_plans
 from kernel_skills.registry.resolver import resolve
-from kernel_skills.registry.run import RunOptions, make_plans
 from kernel_skills.registry.shape import Shape, shape_of_workload
 from kernel_skills.registry.tune_pick import Pick, Verified, pick_winner
 from kernel_skills.registry.tune_search import Config, Reading, Search, Space, Trial, search
@@ -91,11 +93,8 @@ def tune_skill(
     with LocalPool() as pool:
         device = find_device(pool, options.device)
         if device is None or device.arch != target.arch:
-            here = (
-                f"here is {device.hardware} ({device.arch})" if device else "there is no GPU here"
-            )
             raise NoDevice(
-                f"tuning for {target.name} needs a GPU of architecture {target.arch}, and {here}"
+                f"tuning for {target.name} needs a GPU of architecture {target.arch}, and {gpu_in_words(device)}"
             )
         return _Tuner(skill, definition, variant, workload, device, options, pool, say).run()
 
@@ -111,7 +110,7 @@ def _variant(
         variants = [variant for variant in variants if variant.id == name]
         manifest = skill.manifest.model_copy(update={"variant": tuple(variants)})
         skill = skill.model_copy(update={"manifest": manifest})
-    chosen = resolve(skill, definition.name, target, toolchain(), workload).chosen
+    chosen = resolve(skill, definition.name, target, installed_toolchain(), workload).chosen
     if not chosen.parameters:
         others = [variant.id for variant in variants if variant.parameters]
         hint = f"; --variant {' or '.join(others)} has" if others else ""
@@ -147,11 +146,12 @@ class _Tuner:
         )  # fmt: skip
 
     def run(self) -> Tuning:
-        if findings := lint(self._request.solution):
+        dtypes = definition_dtypes(self._request.task.definition)
+        if findings := lint(self._request.solution, dtypes=dtypes):
             raise UsageError(f"{self._request.solution.name} does not pass lint: {findings[0]}")
         earlier = self._earlier()
         try:
-            with self._pool.gpu_lock(self._device.index):
+            with self._pool.gpu_lock(self._device.identity):
                 default, found = self._search(earlier)
                 if found.interrupted:
                     # the interrupt may have cut a request in half, so what is asked next needs a fresh worker
@@ -243,11 +243,11 @@ class _Tuner:
         return verified
 
     def _checked_workloads(self, config: Config) -> list[Workload]:
-        filters = RunOptions(
+        selection = Selection(
             definition=self._definition.name, variant=self._variant.id, stages=("lint", "verify")
         )
         try:
-            plans = list(make_plans(self._skill, self._device.target, filters, self._device))
+            plans = list(make_plans(self._skill, self._device.target, selection, self._device))
         except Unsatisfiable:
             return []
         fitting = [workload for plan in plans for workload in plan.workloads]
@@ -264,7 +264,11 @@ class _Tuner:
 
     def _earlier(self) -> Tuned | None:
         return self._store.get(
-            self._digest, self._definition.name, self._shapes()[0], self._device.arch, toolchain()
+            self._digest,
+            self._definition.name,
+            self._shapes()[0],
+            self._device.arch,
+            installed_toolchain(),
         )
 
     def _keep(self, pick: Pick, tried: int, earlier: Tuned | None) -> bool:
@@ -276,7 +280,7 @@ class _Tuner:
             return False
         for shape in self._shapes():
             result = Tuned(
-                shape=shape, arch=self._device.arch, toolchain=toolchain(),
+                shape=shape, arch=self._device.arch, toolchain=installed_toolchain(),
                 config=pick.winner.config if pick.winner else {}, latency_ms=reading.median_ms, tried=tried,
             )  # fmt: skip
             self._store.put(self._digest, self._definition.name, result)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kernel_skills.executor.errors import NotFound, UsageError
 from kernel_skills.executor.expressions import holds
 from kernel_skills.executor.models import Definition, Scalar, ScalarInput, TensorSpec, Workload
-from kernel_skills.executor.roofline import workload_names
+from kernel_skills.executor.workload_values import workload_names
 from kernel_skills.registry.models import Skill
 
 _WORDS: Mapping[str, Scalar] = {"true": True, "false": False}
@@ -41,13 +41,12 @@ def workload_to_tune(skill: Skill, text: str, definition_name: str = "") -> Work
 
 
 def _base(skill: Skill, name: str, definition_name: str) -> Workload:
-    definitions = [definition.name for definition in skill.manifest.definition]
-    if not definitions:
+    if not skill.manifest.definition:
         raise UsageError(
             f"{skill.name} is a {skill.manifest.kind} skill: it has no kernels to tune"
         )
-    if definition_name and definition_name not in definitions:
-        raise NotFound.named(f"definition in {skill.name}", definition_name, definitions)
+    if definition_name:
+        skill.manifest.definition_named(definition_name)
     workloads = [w for w in skill.manifest.workload if definition_name in ("", w.definition)]
     if name:
         found = [w for w in workloads if w.name == name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -15,6 +14,7 @@ from pydantic import Field, ValidationError
 from kernel_skills.executor.errors import InvalidPackage, KernelSkillsError
 from kernel_skills.executor.models import Record, Scalar
 from kernel_skills.executor.trace import now
+from kernel_skills.registry.atomic_file import replace_file
 from kernel_skills.registry.home import data_home
 from kernel_skills.registry.shape import Shape
 
@@ -88,7 +88,7 @@ class TunedStore:
                 old = self._load(definition, variant_digest)
                 others = (other for other in old.results if other.key != result.key)
                 new = old.model_copy(update={"results": (*others, result)})
-                _replace(file, new.model_dump_json(indent=2).encode() + b"\n")
+                replace_file(file, new.model_dump_json(indent=2).encode() + b"\n")
         except OSError as error:
             raise KernelSkillsError(f"{file}: tuning result not kept: {error.strerror}") from error
 
@@ -130,16 +130,3 @@ def _locked(file: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(file: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(descriptor)
-        Path(temporary).replace(file)
-    except BaseException:
-        Path(temporary).unlink()
-        raise

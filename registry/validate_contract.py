@@ -19,11 +19,14 @@ from kernel_skills.executor.models import (
     Workload,
 )
 from kernel_skills.registry.findings import Findings
-from kernel_skills.registry.models import Manifest, Variant
+from kernel_skills.registry.manifest import MANIFEST_NAME
+from kernel_skills.registry.models import Manifest, Skill, Variant
 from kernel_skills.registry.shape import shape_of, shape_of_workload
+from kernel_skills.registry.text_file import read_text
 from kernel_skills.registry.toml_lines import Place
 from kernel_skills.registry.version import VersionRange
 
+_STOPS_A_RUN = ("dtype", "workload", "variant")
 _PURPOSES = ("smoke", "edge", "bench")
 _ARCH = re.compile(r"any|cpu|sm_\d{2,3}[af]?|gfx[0-9a-f]{3,4}|(?!sm|gfx)[a-z][a-z0-9_]*")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -47,6 +50,21 @@ def check_contract(manifest: Manifest, findings: Findings) -> None:
         _Workload(workload, definition, ("workload", index), findings).check()
     for index, variant in enumerate(manifest.variant):
         _check_variant(manifest, variant, ("variant", index), findings)
+
+
+def require_runnable(skill: Skill) -> None:
+    """Refuse a skill whose workloads or variants break its definitions.
+
+    A workload that breaks its definition fits no variant, and would be left out of a run without a word.
+
+    Raises:
+        InvalidPackage: one line `FILE:LINE: what is wrong; mend` per fault.
+    """
+    findings = Findings(skill.path, read_text(skill.path / MANIFEST_NAME, "manifest"))
+    check_contract(skill.manifest, findings)
+    broken = [problem for problem in findings.problems if problem.rule in _STOPS_A_RUN]
+    if broken:
+        raise InvalidPackage("\n".join(str(problem) for problem in broken))
 
 
 # --- the skill --------------------------------------------------------------------------------
@@ -196,7 +214,11 @@ class _Workload:
         negative = [name for name, value in given.items() if value < 0]
         if negative:
             self._wrong("axes", f"{negative[0]} is negative")
-        return not (missing or unknown or negative)
+        # torch takes sizes of 64 bits
+        large = [name for name, value in given.items() if value >= 2**63]
+        if large:
+            self._wrong("axes", f"{large[0]} is {given[large[0]]}", "a size is below 2**63")
+        return not (missing or unknown or negative or large)
 
     def _check_dtypes(self) -> None:
         legal, given = self._definition.dtypes, self._workload.dtypes

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from kernel_skills.executor.lint import ALLOWED_IMPORTS
 from kernel_skills.executor.models import Definition
 from kernel_skills.registry.findings import Findings
 from kernel_skills.registry.models import Manifest, Variant
@@ -14,21 +15,8 @@ from kernel_skills.registry.toml_lines import Place
 KERNELS_FOLDER = "kernels"
 TEMPLATES_FOLDER = "templates"
 
-_MODULES = frozenset(
-    {
-        "__future__",
-        "dataclasses",
-        "math",
-        "torch",
-        "torch.nn",
-        "triton",
-        "triton.language",
-        "triton.tools.tensor_descriptor",
-        "typing",
-    }
-)
-# libdevice lies under triton.language.extra; Gluon is split over many modules
-_FAMILIES = ("triton.language.", "triton.experimental.gluon")
+# Gluon is split over many modules
+_GLUON = "triton.experimental.gluon."
 _GENERATOR_PARAMETERS = ["axes", "dtypes", "seed", "device"]
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -227,11 +215,11 @@ def _check_imports(path: str, sources: Sources, findings: Findings) -> None:
 
 
 def _is_allowed(module: str) -> bool:
-    return module in _MODULES or module.startswith(_FAMILIES)
+    return module in ALLOWED_IMPORTS or module.startswith(_GLUON)
 
 
 def _refuse(path: str, line: int, module: str, findings: Findings) -> None:
-    mend = "kernels import torch, triton, math, typing, dataclasses and their siblings"
+    mend = f"a kernel may import its siblings and {', '.join(ALLOWED_IMPORTS[1:])}"
     findings.add(path, line, "import", f"imports {module!r}", mend)
 
 

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from kernel_skills.executor.errors import InvalidPackage
 from kernel_skills.executor.judge import Judgement
 from kernel_skills.executor.models import Workload
 from kernel_skills.executor.trace import Failed, Outcome, Passed, Skipped
@@ -140,6 +141,14 @@ def test_a_wrong_kernel_has_a_typed_outcome(
     found, log = failure(judge_kernel(content, timeout_s=20))
     assert found == status
     assert words in log
+
+
+def test_a_reference_that_raises_is_no_verdict_on_the_candidate(judge_kernel: JudgeKernel) -> None:
+    broken = "def scale(x, *, factor):\n    raise ArithmeticError('half a reference')\n"
+    with pytest.raises(
+        InvalidPackage, match=r"the reference of scale-rows fails, .*half a reference"
+    ):
+        judge_kernel(files={"reference": broken})
 
 
 def test_an_endless_loop_is_a_timeout(judge_kernel: JudgeKernel) -> None:

@@ -12,10 +12,10 @@ from kernel_skills.executor.roofline import (
     percent_of_ceiling,
     rate_dtype,
     roofline,
-    workload_names,
 )
 from kernel_skills.executor.targets import Rate, Target, find_target
 from kernel_skills.executor.trace import Performance
+from kernel_skills.executor.workload_values import workload_names
 
 from .conftest import definition, workload
 

@@ -238,6 +238,7 @@ definition = "scale-rows"
 name = "tiny"
 purpose = "smoke"
 axes = { rows = 3, cols = 5 }
+dtypes = { T = "float32" }
 
 [[variant]]
 id = "portable"

@@ -50,6 +50,10 @@ def test_a_device_is_known_by_its_name(device: str, arch: str, name: str) -> Non
         ("NVIDIA GB200", "sm_100"),
         ("NVIDIA A100-PCIE-40GB", "sm_80"),
         ("NVIDIA L40", "sm_89"),
+        ("NVIDIA H200 NVL", "sm_90"),
+        ("NVIDIA H200 MIG 1g.18gb", "sm_90"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "sm_90"),
+        ("NVIDIA H200", "sm_100"),
     ],
 )
 def test_a_relative_of_a_chip_is_not_taken_for_it(device: str, arch: str) -> None:

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.inputs import draw_inputs, scalar_values
+from kernel_skills.executor.inputs import draw_inputs
 from kernel_skills.executor.models import Definition, RandomInput, Workload
 from kernel_skills.executor.reference import Reference
 from kernel_skills.executor.seeds import derive_seed, secret_seed
 from kernel_skills.executor.verify import Verdict, _cases, too_large_for_interpreter
+from kernel_skills.executor.workload_values import scalar_values
 
 from .conftest import definition, task, workload
 

@@ -323,6 +323,12 @@ def test_arguments_that_break_the_definition_say_where(
     assert isinstance(caught.value, BadCall)
 
 
+def test_integers_where_floats_are_meant_break_the_definition(skills: Path) -> None:
+    x = torch.ones(2, 8, dtype=torch.int64)
+    with pytest.raises(BadCall, match="x is int64, the definition takes"):
+        load(skills)(x, x[0])
+
+
 def test_a_constant_axis_and_unequal_leading_dimensions_say_where(skills: Path) -> None:
     peak = load(skills, "row-peak")
     with pytest.raises(BadCall, match=r"x: axis 'cols': expected 8 \(from the definition\), got 9"):
@@ -523,7 +529,7 @@ def test_fake_tensors_and_dispatch_modes_see_an_operator(skills: Path) -> None:
     assert (y.shape, y.dtype, y.is_contiguous()) == ((2, 3, 8), torch.float16, True)
     seen: list[Any] = []
 
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Watch(TorchDispatchMode):
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:

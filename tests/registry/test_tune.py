@@ -14,9 +14,10 @@ import torch
 import kernel_skills.registry.kernel_choice as kernel_choice
 import kernel_skills.registry.tune as tune_module
 from kernel_skills.cli.main import run_command
-from kernel_skills.executor.environment import Device, toolchain
+from kernel_skills.executor.environment import Device
 from kernel_skills.executor.errors import NoDevice, NotFound, Unsatisfiable, UsageError
 from kernel_skills.executor.targets import find_target
+from kernel_skills.executor.toolchain import installed_toolchain
 from kernel_skills.registry.digest import variant_digest
 from kernel_skills.registry.kernel_binding import Signature
 from kernel_skills.registry.run import RunOptions, run_skill
@@ -102,7 +103,7 @@ def test_a_gpu_of_another_architecture_does_not_fit(
 ) -> None:
     device = Device(index=0, hardware="NVIDIA H200", arch="sm_90", cuda="13.0", target=H200)
     monkeypatch.setattr(tune_module, "find_device", lambda *_: device)
-    with pytest.raises(NoDevice, match=r"here is NVIDIA H200 \(sm_90\)"):
+    with pytest.raises(NoDevice, match=r"the GPU here is NVIDIA H200 \(sm_90\)"):
         tune_skill(package.load(), find_target("a100"), TuneOptions(workload="large"))
 
 
@@ -153,7 +154,7 @@ def made_up_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_module, "find_device", lambda *_: device)
     monkeypatch.setattr(tune_module, "LocalPool", FakePool)
     monkeypatch.setattr(tune_module, "Session", FakeSession)
-    monkeypatch.setattr(tune_module, "lint", lambda _: ())
+    monkeypatch.setattr(tune_module, "lint", lambda _, dtypes: ())
     monkeypatch.setattr(FakeSession, "verified", [])
 
 
@@ -167,7 +168,9 @@ def stored(package: Any, workload: str = "large") -> Tuned | None:
     definition = skill.manifest.definition[0]
     shape = shape_of_workload(definition, workload_to_tune(skill, workload))
     store = TunedStore()
-    return store.get(variant_digest(skill, variant), "row-scale", shape, "sm_90", toolchain())
+    return store.get(
+        variant_digest(skill, variant), "row-scale", shape, "sm_90", installed_toolchain()
+    )
 
 
 @pytest.mark.usefixtures("made_up_device")
@@ -282,7 +285,7 @@ def test_run_gives_the_tuned_configuration_to_the_kernel(package: Any) -> None:
     definition, target = skill.manifest.definition[0], find_target("h100")
     workload = next(w for w in skill.manifest.workload if w.name == "tiny")
     result = Tuned(
-        shape=shape_of_workload(definition, workload), arch=target.arch, toolchain=toolchain(),
+        shape=shape_of_workload(definition, workload), arch=target.arch, toolchain=installed_toolchain(),
         config={"BLOCK": 1024},
     )  # fmt: skip
     TunedStore().put(variant_digest(skill, variant), "row-scale", result)
