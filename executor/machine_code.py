@@ -6,6 +6,7 @@ its metadata. Nothing here needs a GPU or imports torch.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -162,9 +163,12 @@ def _disassembly(cubin: bytes) -> str:
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     name = Path(command[0]).name
     try:
+        # An environment of its own: with none the child reads the process's by pointer, which Triton
+        # moves in another thread when it sets a variable, and execve then fails with EFAULT
         return subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=_TOOL_TIMEOUT_SECONDS
-        )
+            command, capture_output=True, text=True, check=True, timeout=_TOOL_TIMEOUT_SECONDS,
+            env={"PATH": os.environ.get("PATH", os.defpath), "TMPDIR": tempfile.gettempdir()},
+        )  # fmt: skip
     except subprocess.CalledProcessError as error:
         raise WorkerError(f"{name} failed: {error.stderr.strip()[-400:]}") from error
     except subprocess.TimeoutExpired as error:
