@@ -14,7 +14,7 @@ from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.channel import ChannelError, PeerSilent
 from kernel_skills.executor.device_state import load_before, warnings_of
 from kernel_skills.executor.environment import Device, cpu_environment, device_environment
-from kernel_skills.executor.lint import lint
+from kernel_skills.executor.lint import Policy, lint
 from kernel_skills.executor.models import (
     Record,
     Scalar,
@@ -46,8 +46,6 @@ from kernel_skills.executor.workload_values import definition_dtypes
 
 Stage = Literal["lint", "compile", "verify", "bench"]
 ALL_STAGES: tuple[Stage, ...] = ("lint", "compile", "verify", "bench")
-Policy = Literal["strict", "assist"]
-"""`strict`: all computation in the candidate's own kernels. `assist`: torch operators may remain."""
 Report = Callable[[str, int, int, str], None]
 """(stage, done, total, what) while work goes on."""
 
@@ -286,11 +284,9 @@ class _Judging:
                     self._skip(workload, "no fitting GPU here: not measured")
                 elif not self._request.interpretable:
                     self._skip(workload, "this variant does not run in Triton's interpreter")
-            if all(workload.uuid in self._outcomes for workload in self._request.workloads):
-                return
-        if self._device is None:
-            with self._session("interpret", "cpu") as session:
-                self._verify_all(session)
+            if not all(workload.uuid in self._outcomes for workload in self._request.workloads):
+                with self._session("interpret", "cpu") as session:
+                    self._verify_all(session)
             return
         with self._pool.gpu_lock(self._device.identity):
             # before our own processes are on the device

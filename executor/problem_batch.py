@@ -13,7 +13,8 @@ from pydantic import Field, ValidationError
 
 from kernel_skills.executor.environment import Device, find_device
 from kernel_skills.executor.errors import NotFound
-from kernel_skills.executor.judge import Judgement, JudgeRequest, Policy, Report, judge
+from kernel_skills.executor.judge import Judgement, JudgeRequest, Report, judge
+from kernel_skills.executor.lint import Policy
 from kernel_skills.executor.models import Record
 from kernel_skills.executor.pool import LocalPool, Mode, Pool
 from kernel_skills.executor.problem import Problem, load_problem

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.channel import ChannelError
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.judge import Judged, Judgement, JudgeRequest, Policy
+from kernel_skills.executor.judge import Judged, Judgement, JudgeRequest
+from kernel_skills.executor.lint import Policy
 from kernel_skills.executor.models import Record, Solution
 from kernel_skills.executor.pool import Pool
 from kernel_skills.executor.problem import Problem
