@@ -130,9 +130,8 @@ def _launch(
     most_warps = _most_warps(x.device)
     strides = (x.stride(0), residual.stride(0))
     if block is None:
-        # half a row: 16 values a thread at 1024 columns a warp
-        block = whole if whole <= (WHOLE_COLS_ADD if add else WHOLE_COLS) else whole // 2
-        block = min(block, WHOLE_COLS_ADD if whole == block else 16384)
+        # read twice, 8192 columns at once: 130 us in place of 138 us with 16384 at 4096 x 32768 (H200)
+        block = whole if whole <= (WHOLE_COLS_ADD if add else WHOLE_COLS) else min(whole // 2, 8192)
     if block < cols:
         # rows of programs that share a multiprocessor then fill 128 KB of its 256 KB of cache
         warps = warps or max(1, min(most_warps, whole * x.element_size() // 2048))
