@@ -72,6 +72,12 @@ COMMANDS: Mapping[str, Command] = {
     "show": Command(
         _READ, "show", "show", "Show a skill: contract, variants, workloads, evidence."
     ),
+    "path": Command(
+        _READ,
+        "path",
+        "path",
+        "List the skills as a graded course: by level, each after what it builds on.",
+    ),
     "traces": Command(_READ, "traces", "traces", "List the evidence of a skill, newest first."),
     "docs": Command(_READ, "docs", "docs", "Write a page about a skill, in Markdown or HTML."),
     "table": Command(

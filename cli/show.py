@@ -56,7 +56,8 @@ def show(
     _print_contract(skill)
     _print_variants(skill)
     _print_workloads(skill)
-    _print_figures(figures, sum(1 for _ in evidence_of(skill)))
+    if skill.manifest.variant:
+        _print_figures(figures, sum(1 for _ in evidence_of(skill)))
     if choices is not None:
         _print_choices(choices)
 

@@ -17,6 +17,7 @@ from kernel_skills.registry.models import Manifest, Problem
 from kernel_skills.registry.text_file import read_text
 from kernel_skills.registry.validate_contract import check_contract
 from kernel_skills.registry.validate_notes import check_notes
+from kernel_skills.registry.validate_prerequisites import check_prerequisites
 from kernel_skills.registry.validate_sources import Sources, check_sources
 from kernel_skills.registry.validate_templates import check_templates
 
@@ -53,6 +54,7 @@ def validate_package(path: Path) -> tuple[Problem, ...]:
     sources = Sources(path, paths, findings)
     check_notes(path, manifest, findings)
     check_contract(manifest, findings)
+    check_prerequisites(path, manifest, findings)
     check_sources(manifest, sources, findings)
     check_templates(path, manifest, sources.paths, findings)
     findings.take(*EvidenceStore(path / EVIDENCE_FOLDER).problems())

@@ -94,8 +94,8 @@ def _check_words(manifest: Manifest, findings: Findings) -> None:
     for key, names in (("patterns", manifest.patterns), ("prerequisites", manifest.prerequisites)):
         if len(set(names)) != len(names):
             findings.at((key,), key, f"{key} names one twice", "take the second out")
-    if manifest.name in (*manifest.prerequisites, *manifest.dependencies):
-        findings.at(("prerequisites",), "prerequisites", "the skill asks for itself", "take it out")
+    if manifest.name in manifest.dependencies:
+        findings.at(("dependencies",), "dependencies", "the skill asks for itself", "take it out")
     for name, text in manifest.dependencies.items():
         try:
             VersionRange(text)
