@@ -9,6 +9,7 @@ from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
+    SandboxName,
     Seconds,
     Seed,
     SkillName,
@@ -28,6 +29,7 @@ def bench(
     device: DeviceIndex = 0,
     seed: Seed = 0,
     timeout: Seconds = 120.0,
+    sandbox: SandboxName = "embedded",
     as_json: AsJson = False,
 ) -> None:
     """Measure a skill beside its baselines; needs a fitting GPU (exit 6 without).
@@ -36,5 +38,5 @@ def bench(
     """
     run_stages(
         context, name, target, as_json, stages=("lint", "bench"), workload=workload, definition=definition,
-        variant=variant, device=device, seed=seed, timeout_s=timeout, require_hardware=True,
+        variant=variant, device=device, seed=seed, timeout_s=timeout, sandbox=sandbox, require_hardware=True,
     )  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import re
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,8 +23,28 @@ _ON_CHIP = typer.Option(
 )
 TargetName = Annotated[str, _ON_CHIP]
 AnyTarget = Annotated[str | None, _ON_CHIP]
+
+
+def device_index(text: str | int) -> int:
+    """Return the index of a device; a UUID leaves that one alone visible to the workers, which count it as 0."""
+    words = str(text)
+    if words.isdecimal():
+        return int(words)
+    if not re.fullmatch(r"(GPU|MIG)-[\w/-]+", words):
+        raise typer.BadParameter("an index, or a UUID as `nvidia-smi -L` prints it")
+    # the only name that a partition of a GPU has for CUDA
+    os.environ["CUDA_VISIBLE_DEVICES"] = words
+    return 0
+
+
 DeviceIndex = Annotated[
-    int, typer.Option("--device", min=0, help="Index of the GPU to use, as torch counts.")
+    int,
+    typer.Option(
+        "--device",
+        parser=device_index,
+        metavar="INDEX",
+        help="GPU to use: an index as torch counts, or a UUID, GPU-… or MIG-….",
+    ),
 ]
 
 # --- which part of a skill --------------------------------------------------------------------
@@ -43,3 +65,10 @@ Seconds = Annotated[
     float, typer.Option("--timeout", min=1, help="Seconds for one request to a candidate.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Public part of the seed.")]
+SandboxName = Annotated[
+    Literal["auto", "embedded", "strong"],
+    typer.Option(
+        "--sandbox",
+        help="What keeps kernels from this machine: embedded, strong (bubblewrap), or auto.",
+    ),
+]

@@ -13,6 +13,7 @@ from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
+    SandboxName,
     Seconds,
     Seed,
     SkillName,
@@ -47,6 +48,7 @@ def run(
     device: DeviceIndex = 0,
     seed: Seed = 0,
     timeout: Seconds = 120.0,
+    sandbox: SandboxName = "embedded",
     as_json: AsJson = False,
 ) -> None:
     """Lint, compile, verify and measure a skill, or compile and verify where its chip is missing.
@@ -58,7 +60,7 @@ def run(
 
     options = RunOptions(
         workload=workload, definition=definition, variant=variant, all_variants=all_variants, device=device,
-        record=record, require_hardware=require_hardware, seed=seed, timeout_s=timeout,
+        record=record, require_hardware=require_hardware, seed=seed, timeout_s=timeout, sandbox=sandbox,
     )  # fmt: skip
     if plot is not None:
         check_picture(plot)

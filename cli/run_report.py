@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kernel_skills.cli.console import print_fields, print_line, print_table
-from kernel_skills.executor.judge import Judged
+from kernel_skills.executor.judgement import Judged
 from kernel_skills.executor.trace import (
     Correctness,
     Evaluation,
@@ -37,23 +37,28 @@ def print_run(outcome: SkillRun) -> None:
             print_line(f"  not {rejection.variant.id}: {rejection.reason}")
         for warning in run.judgement.warnings:
             print_line(f"  mind: {warning}")
-        _print_measured(run)
-        _print_verified(run)
-        _print_compiled(run)
+        print_judged(run.judgement.judged)
+        print_compiled(_distinct(run.judgement.judged))
         _print_checks(run)
         _print_quoted(run)
         _print_failures(run)
     print_line()
-    print_line("accepted" if outcome.accepted else "not accepted")
+    print_line(outcome.verdict)
+
+
+def print_judged(judged: Sequence[Judged]) -> None:
+    """Print what was measured, then what was verified and not measured."""
+    _print_measured(judged)
+    _print_verified(judged)
 
 
 # --- measured ---------------------------------------------------------------------------------
 
 
-def _print_measured(run: VariantRun) -> None:
+def _print_measured(items: Sequence[Judged]) -> None:
     rows = [
         _measured_row(judged.workload.name, judged.evaluation, judged.evaluation.performance)
-        for judged in run.judgement.judged
+        for judged in items
         if isinstance(judged.evaluation, Passed) and judged.evaluation.performance is not None
     ]
     if rows:
@@ -101,10 +106,10 @@ def _error(correctness: Correctness) -> str:
 # --- verified and compiled --------------------------------------------------------------------
 
 
-def _print_verified(run: VariantRun) -> None:
+def _print_verified(items: Sequence[Judged]) -> None:
     rows: list[tuple[str, str, str, str]] = []
     skipped: dict[str, list[str]] = {}
-    for judged in run.judgement.judged:
+    for judged in items:
         evaluation = judged.evaluation
         if isinstance(evaluation, Skipped):
             skipped.setdefault(evaluation.reason, []).append(judged.workload.name)
@@ -129,8 +134,8 @@ def _verdict(evaluation: Evaluation) -> tuple[str, str]:
     return evaluation.status, "see below"
 
 
-def _print_compiled(run: VariantRun) -> None:
-    distinct = _distinct(run.judgement.judged)
+def print_compiled(distinct: Sequence[tuple[KernelReport, list[str]]]) -> None:
+    """Print compiled kernels, each with the names of the workloads that launch it."""
     if not distinct:
         return
     print_line()
@@ -171,7 +176,16 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
-_TELLING = ("wgmma", "mma", "mfma", "tma_load", "tma_store", "async_copy", "local_memory")
+_TELLING = (
+    "wgmma",
+    "tcgen05",
+    "mma",
+    "mfma",
+    "tma_load",
+    "tma_store",
+    "async_copy",
+    "local_memory",
+)
 
 
 def _mix(report: KernelReport) -> str:

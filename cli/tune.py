@@ -20,6 +20,7 @@ from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
+    SandboxName,
     Seconds,
     Seed,
     SkillName,
@@ -59,6 +60,7 @@ def tune(
     device: DeviceIndex = 0,
     seed: Seed = 0,
     timeout: Seconds = 60.0,
+    sandbox: SandboxName = "embedded",
     as_json: AsJson = False,
 ) -> None:
     """Search a skill's tuning parameters for a shape; needs a fitting GPU (exit 6 without).
@@ -77,7 +79,7 @@ def tune(
     skill = find_skill(name, settings_of(context).skills_dir)
     options = TuneOptions(
         workload=workload, definition=definition, variant=variant, trials=trials, budget_s=budget,
-        device=device, seed=seed, timeout_s=timeout,
+        device=device, seed=seed, timeout_s=timeout, sandbox=sandbox,
     )  # fmt: skip
     with progress(f"{skill.name} for {chip.name}", as_json=as_json) as display:
 

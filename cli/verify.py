@@ -9,6 +9,7 @@ from kernel_skills.cli.options import (
     AsJson,
     DefinitionName,
     DeviceIndex,
+    SandboxName,
     Seconds,
     Seed,
     SkillName,
@@ -28,6 +29,7 @@ def verify(
     device: DeviceIndex = 0,
     seed: Seed = 0,
     timeout: Seconds = 120.0,
+    sandbox: SandboxName = "embedded",
     as_json: AsJson = False,
 ) -> None:
     """Verify a skill against its float64 reference, on the GPU or in the interpreter.
@@ -36,5 +38,5 @@ def verify(
     """
     run_stages(
         context, name, target, as_json, stages=("lint", "verify"), workload=workload, definition=definition,
-        variant=variant, device=device, seed=seed, timeout_s=timeout, all_variants=True,
+        variant=variant, device=device, seed=seed, timeout_s=timeout, sandbox=sandbox, all_variants=True,
     )  # fmt: skip

@@ -23,6 +23,9 @@ from kernel_skills.executor.problem_values import is_constant, redrawn
 from kernel_skills.executor.reference import Reference
 from kernel_skills.executor.seeds import derive_seed
 
+_MOST_PERMUTED = 1 << 24
+"""Elements; a permutation is eight bytes each beside the tensor itself."""
+
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -42,15 +45,14 @@ def refusal(reference: Reference, workload: Workload, seed: int, device: str) ->
         exact = reference.exact(tensors, scalars)
     except InvalidPackage as error:
         return f"the reference does not run in float64: {error}"
-    bounds = _Bounds(reference, workload, exact, honest)
+    bounds = Bounds(reference, workload, exact, honest)
     others, _ = reference.draw(workload, derive_seed(seed, workload.uuid, "other"), device)
-    for title, outputs in _null_candidates(reference, tensors, others, scalars, exact):
-        if bounds.passes(outputs):
-            return f"{title} passes"
+    if title := null_that_passes(bounds, reference, tensors, others, scalars):
+        return f"{title} passes"
     return _without_influence(reference, tensors, scalars, bounds, seed)
 
 
-class _Bounds:
+class Bounds:
     """The earned tolerance of one draw, for outputs that no kernel computed."""
 
     def __init__(
@@ -63,14 +65,14 @@ class _Bounds:
         definition = reference.definition
         specs = definition.tensor_inputs.values()
         inputs = [dtype_of(spec, definition, workload) for spec in specs]
-        self._tolerance, self._exact, self._honest = definition.tolerance, exact, honest
+        self._tolerance, self.exact, self._honest = definition.tolerance, exact, honest
         self._factors = [factor([*inputs, output.dtype], self._tolerance) for output in honest]
 
     def passes(self, outputs: Sequence[torch.Tensor]) -> bool:
         """Tell whether all outputs are within tolerance; outputs without elements say nothing."""
         told = False
         for output, exact, honest, k in zip(
-            outputs, self._exact, self._honest, self._factors, strict=True
+            outputs, self.exact, self._honest, self._factors, strict=True
         ):
             if not exact.numel():
                 continue
@@ -82,6 +84,24 @@ class _Bounds:
         return told
 
 
+def null_that_passes(
+    bounds: Bounds,
+    reference: Reference,
+    tensors: Tensors,
+    others: Tensors,
+    scalars: Mapping[str, Any],
+) -> str:
+    """Return what computes nothing and is within tolerance all the same, or nothing.
+
+    Args:
+        others: another draw of the same inputs.
+    """
+    for title, outputs in _null_candidates(reference, tensors, others, scalars, bounds.exact):
+        if bounds.passes(outputs):
+            return title
+    return ""
+
+
 def _null_candidates(
     reference: Reference,
     tensors: Tensors,
@@ -91,8 +111,10 @@ def _null_candidates(
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
     yield "an output of zeros", [torch.zeros_like(output) for output in exact]
     # one element is its own mean
-    if all(output.is_floating_point() and output.numel() > 1 for output in exact):
-        yield "the mean everywhere", [output.mean().expand(output.shape) for output in exact]
+    if all(output.numel() > 1 for output in exact):
+        floating = all(output.is_floating_point() for output in exact)
+        title = "the mean everywhere" if floating else "one value everywhere"
+        yield title, [_one_value(output).expand(output.shape) for output in exact]
     for name, tensor in tensors.items():
         if all(tensor.shape == output.shape for output in exact):
             yield f"the input {name!r} returned as it is", [tensor for _ in exact]
@@ -100,8 +122,12 @@ def _null_candidates(
         yield "the output of other inputs", reference.exact(others, scalars)
 
 
+def _one_value(output: torch.Tensor) -> torch.Tensor:
+    return output.mean() if output.is_floating_point() else output.flatten()[0]
+
+
 def _without_influence(
-    reference: Reference, tensors: Tensors, scalars: Mapping[str, Any], bounds: _Bounds, seed: int
+    reference: Reference, tensors: Tensors, scalars: Mapping[str, Any], bounds: Bounds, seed: int
 ) -> str:
     for name, tensor in tensors.items():
         changed = _perturbed(tensor, derive_seed(seed, name))
@@ -119,8 +145,11 @@ def _perturbed(tensor: torch.Tensor, seed: int) -> torch.Tensor | None:
         return None
     if is_constant(tensor):
         return redrawn(tensor, dice) if tensor.is_floating_point() else None
-    order = torch.randperm(tensor.numel(), generator=dice, device=tensor.device)
-    changed = tensor.flatten()[order].view(tensor.shape)
+    if tensor.numel() > _MOST_PERMUTED:
+        changed = tensor.flip(tuple(range(tensor.dim())))
+    else:
+        order = torch.randperm(tensor.numel(), generator=dice, device=tensor.device)
+        changed = tensor.flatten()[order].view(tensor.shape)
     # a sum is blind to order, a comparison to scale
     return changed * 1.5 if tensor.is_floating_point() else changed
 
@@ -135,7 +164,12 @@ def describe_problem(
     tree = SourceTree(sources, Path("problem"))
     adapter: Adapter = tree.module(adapter_path).adapter
     values = make(adapter, "as-given", derive_seed("describe"), device)
+    torch.manual_seed(1)
     outputs = _outputs(adapter, values)
+    torch.manual_seed(2)
+    again = _outputs(adapter, values)
+    random = not all(map(_same_values, outputs, again))
+    del again
     finite = [bool(torch.isfinite(output).all()) for output in outputs]
     impossible = {
         kind: reason
@@ -147,7 +181,16 @@ def describe_problem(
         "inputs": [_described(name, value) for name, value in values.items()],
         "outputs": [_described("output", output) for output in outputs],
         "impossible": impossible,
+        "random": random,
     }
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether a second run gave the same, sums of another order aside."""
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    # atomics on a device reorder a sum; random numbers change far more
+    return torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True)
 
 
 def _impossible(

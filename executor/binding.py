@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 
+from kernel_skills.executor.call_tree import decode, decode_value
 from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.models import Definition
 from kernel_skills.executor.workload_values import shape_of
+
+_PLAIN_MODULES = ("builtins", "torch.return_types")
 
 
 class ParametersDiffer(Exception):
@@ -36,7 +39,11 @@ def bind(
     if calling.style == "keywords":
         arguments = tuple(tensors.values())
         return lambda: entry(*arguments, **keywords)
-    values = {**tensors, **keywords}
+    if calling.style == "tree":
+        given, named = decode(keywords["call"], tensors)
+        return lambda: entry(*given, **named)
+    grouped = {name: decode_value(tree, tensors) for name, tree in calling.groups.items()}
+    values = {**tensors, **keywords, **grouped}
     arguments = tuple(values[name] for name in calling.order)
     if calling.style == "module":
         module = _constructed(entry, calling, values)
@@ -45,7 +52,25 @@ def bind(
         assert definition is not None, "a destination needs shapes"
         contract = definition
         return lambda: _into(entry, arguments, empty_outputs(contract, tensors))
-    return lambda: entry(*arguments)
+    return lambda: flat_outputs(entry(*arguments))
+
+
+def flat_outputs(result: Any) -> Any:
+    """Return tuples, lists and dictionaries as one list, without what is None; anything else as it is.
+
+    Plain ones only: a class of the candidate's own could act when it is read.
+    """
+    if type(result) is dict:
+        result = list(result.values())
+    if not isinstance(result, tuple | list) or type(result).__module__ not in _PLAIN_MODULES:
+        return result
+    flat: list[Any] = []
+    for item in result:
+        if item is None:
+            continue
+        inner = flat_outputs(item)
+        flat.extend(inner if type(inner) is list else [inner])
+    return flat
 
 
 def as_entry(
@@ -85,7 +110,7 @@ def _into(
 
 def _without_gradients(module: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     with torch.no_grad():
-        return module(*arguments)
+        return flat_outputs(module(*arguments))
 
 
 def _constructed(
@@ -94,9 +119,13 @@ def _constructed(
     device = next(v.device for v in values.values() if isinstance(v, torch.Tensor))
     torch.manual_seed(values[calling.seed_input])
     with torch.device(device):
-        module = entry(*calling.init)
+        module = entry(*calling.init, **calling.init_keywords)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"{entry.__name__} is no torch.nn.Module")
+    if calling.dtype:
+        module.to(getattr(torch, calling.dtype))
+    if calling.evaluation:
+        module.eval()
     given = {key: values[name] for name, key in calling.parameters.items()}
     for parameter, tensor in _matched(dict(module.named_parameters()), given):
         parameter.data = tensor

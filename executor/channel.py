@@ -18,7 +18,8 @@ from typing import Any
 _PREFIX = struct.Struct("<4sIQ")
 _MAGIC = b"KSF1"
 _MAX_HEADER_BYTES = 16 << 20
-_MAX_BLOB_BYTES = 8 << 30
+_MAX_BLOB_BYTES = 2 << 30
+"""On the CPU tensors cross as bytes, and the interpreter takes none of more than some 30 MB."""
 _CHUNK_BYTES = 16 << 20
 """Memory is taken as bytes arrive: a prefix alone must not make the reader allocate what it announces."""
 
@@ -99,12 +100,7 @@ class Channel:
         magic, header_size, blob_size = _PREFIX.unpack(self._read(_PREFIX.size, deadline))
         if magic != _MAGIC or header_size > _MAX_HEADER_BYTES or blob_size > _MAX_BLOB_BYTES:
             raise MalformedFrame("bad frame prefix")
-        try:
-            message = json.loads(self._read(header_size, deadline))
-        except (ValueError, RecursionError) as error:
-            raise MalformedFrame(f"header is not JSON: {error}") from error
-        if not isinstance(message, dict):
-            raise MalformedFrame("header is not an object")
+        message = _parse(self._read(header_size, deadline))
         count = message.pop("fds", 0)
         blob = self._read(blob_size, deadline)
         return message, blob, self._read_fds(count, deadline) if count else []
@@ -119,7 +115,9 @@ class Channel:
     ) -> tuple[dict[str, Any], bytearray]:
         """Send a frame and return the (message, blob) that answers it."""
         self.send(message, blob, fds, timeout_s)
-        answer, data, _ = self.receive(timeout_s)
+        answer, data, unasked = self.receive(timeout_s)
+        for fd in unasked:
+            os.close(fd)
         return answer, data
 
     def _read(self, size: int, deadline: float | None) -> bytearray:
@@ -159,3 +157,16 @@ class Channel:
                 os.close(fd)
             raise MalformedFrame("file descriptors did not arrive")
         return list(fds)
+
+
+def _parse(header: bytearray) -> dict[str, Any]:
+    try:
+        message = json.loads(header)
+        if b"\\u" in header:
+            # half of a pair is text in JSON and nowhere else: the first file it is written to would raise
+            json.dumps(message, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise MalformedFrame(f"header is not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise MalformedFrame("header is not an object")
+    return message

@@ -147,7 +147,16 @@ class CheckedKernel:
     def assert_close(
         self, actual: torch.Tensor, expected: torch.Tensor, factor: float = 4.0
     ) -> None:
-        largest = float(expected.abs().max()) if expected.numel() else 0.0
+        assert actual.shape == expected.shape, (
+            f"shape {tuple(actual.shape)}, not {tuple(expected.shape)}"
+        )
+        if not actual.numel():
+            return
+        strange = ~torch.isfinite(actual.double()) & torch.isfinite(expected.double())
+        assert not bool(strange.any()), (
+            f"{int(strange.sum())} of {actual.numel()} elements are NaN or infinite where the expected ones are not"
+        )
+        largest = float(expected.abs().max())
         bound = factor * torch.finfo(actual.dtype).eps * max(largest, 1e-30)
-        error = float((actual.double() - expected.double()).abs().max()) if actual.numel() else 0.0
+        error = float((actual.double() - expected.double()).abs().max())
         assert error <= bound, f"differs by {error:.3g}; allowed {bound:.3g}"

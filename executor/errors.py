@@ -5,7 +5,9 @@ KernelSkillsError
 ├── InvalidPackage             3  a skill, manifest or expression breaks its contract
 ├── NotFound                   5  no such skill, version, target, workload or definition
 │   └── Unsatisfiable          5  it exists, but nothing fits the target or toolchain
+├── SandboxUnavailable         5  a sandbox was asked for by name that this machine cannot hold
 ├── NoDevice                   6  a GPU was asked for and there is none that fits
+│   └── DeviceQuarantined      6  it failed two probes in processes of their own
 ├── IntegrityError             7  a digest or a record does not match
 └── WorkerError                1  a worker process of the harness itself broke
 """
@@ -50,8 +52,16 @@ class Unsatisfiable(NotFound):
     pass
 
 
+class SandboxUnavailable(KernelSkillsError):
+    exit_code = 5
+
+
 class NoDevice(KernelSkillsError):
     exit_code = 6
+
+
+class DeviceQuarantined(NoDevice):
+    pass
 
 
 class IntegrityError(KernelSkillsError):

@@ -80,7 +80,7 @@ def empty_in_layout(
     """Return an uninitialised tensor of the shape in a layout of `RandomInput`; contiguous where the rank has no room for it."""
     if layout == "padded" and len(shape) > 1:
         wide = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS)
-        return torch.empty(wide, dtype=dtype, device=device)[..., : shape[-1]]
+        return torch.empty(wide, dtype=dtype, device=device)[..., _PADDING_ELEMENTS:]
     if layout == "offset" or (layout == "padded" and len(shape) == 1):
         skipped = _OFFSET_BYTES // dtype.itemsize
         flat = torch.empty(math.prod(shape) + skipped, dtype=dtype, device=device)

@@ -14,6 +14,8 @@ from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.channel import ChannelError, PeerSilent
 from kernel_skills.executor.device_state import load_before, warnings_of
 from kernel_skills.executor.environment import Device, cpu_environment, device_environment
+from kernel_skills.executor.errors import InvalidPackage
+from kernel_skills.executor.judgement import CheckResult, Judged, Judgement, JudgementCut
 from kernel_skills.executor.lint import Policy, lint
 from kernel_skills.executor.models import (
     Record,
@@ -24,12 +26,10 @@ from kernel_skills.executor.models import (
     content_digest,
 )
 from kernel_skills.executor.performance import assess_performance
-from kernel_skills.executor.pool import Mode, Pool, Worker
-from kernel_skills.executor.roofline import fewest_bytes
+from kernel_skills.executor.pool import Pool
 from kernel_skills.executor.session import Session
 from kernel_skills.executor.targets import Target
 from kernel_skills.executor.trace import (
-    CheckOutcome,
     Correctness,
     DeviceState,
     Environment,
@@ -42,6 +42,7 @@ from kernel_skills.executor.trace import (
     Passed,
     Skipped,
 )
+from kernel_skills.executor.worker_process import Mode, Worker
 from kernel_skills.executor.workload_values import definition_dtypes
 
 Stage = Literal["lint", "compile", "verify", "bench"]
@@ -50,7 +51,8 @@ Report = Callable[[str, int, int, str], None]
 """(stage, done, total, what) while work goes on."""
 
 NOT_ON_CPU = (
-    "speed: no device", "device memory: out-of-bounds accesses and races between programs are invisible to the interpreter",
+    "speed: no device", "share of device time in torch: no device",
+    "device memory: out-of-bounds accesses and races between programs are invisible to the interpreter",
 )  # fmt: skip
 
 
@@ -80,36 +82,13 @@ class JudgeRequest(Record):
     timeout_s: float = 120.0
     """For one request to the candidate: import, first call with its compilation, one round of timing."""
 
+    @property
+    def compiled_cache(self) -> str:
+        """Name of the cache of compiled kernels."""
+        return self.cache or content_digest(self.solution)[:16]
+
     def config_for(self, workload: Workload) -> dict[str, Scalar]:
         return dict(self.configs.get(workload.uuid, self.config))
-
-
-class CheckResult(Record):
-    """One `check_*` of the package's validate.py."""
-
-    name: str
-    outcome: CheckOutcome
-    log: str = ""
-
-
-class Judged(Record):
-    workload: Workload
-    evaluation: Evaluation
-
-
-class Judgement(Record):
-    findings: tuple[Finding, ...] = ()
-    judged: tuple[Judged, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """About the device: busy, shared or partitioned while it was measured on."""
-
-    @property
-    def accepted(self) -> bool:
-        """Everything that ran passed; what was skipped is no failure and no success."""
-        statuses = {item.evaluation.status for item in self.judged}
-        checks = all(check.outcome != "failed" for check in self.checks)
-        return not self.findings and checks and statuses <= {"PASSED", "SKIPPED"}
 
 
 def judge(
@@ -127,12 +106,15 @@ def judge(
         session: one on the same Task and device, which stays open; None starts one for this run.
 
     Raises:
-        InvalidPackage: the Task's own code does not load or raises; nothing is known of the candidate.
+        JudgementCut: the Task's own code does not load or raises; of the rest nothing is known.
         WorkerError: a process of the harness did not start.
     """
     judging = _Judging(request, pool, device, report or (lambda *_: None))
     judging.open_session = session
-    return judging.run()
+    try:
+        return judging.run()
+    except InvalidPackage as error:
+        raise JudgementCut(str(error), judging.found()) from error
 
 
 class _Judging:
@@ -142,7 +124,8 @@ class _Judging:
         self, request: JudgeRequest, pool: Pool, device: Device | None, report: Report
     ) -> None:
         self._request, self._pool, self._device, self._report = request, pool, device, report
-        self._environment: Environment = device_environment(device) if device else cpu_environment()
+        found = device_environment(device) if device else cpu_environment()
+        self._environment: Environment = found.model_copy(update={"sandbox": pool.sandbox})
         self._kernels: dict[str, tuple[KernelReport, ...]] = {}
         self._outcomes: dict[str, Evaluation] = {}
         self._checks: list[CheckResult] = []
@@ -167,9 +150,13 @@ class _Judging:
             self._compile()
         if "verify" in request.stages or "bench" in request.stages:
             self._verify_and_bench()
+        return self.found()
+
+    def found(self) -> Judgement:
+        """Return what is known by now; a Workload that had no turn is SKIPPED."""
         judged = tuple(
             Judged(workload=w, evaluation=self._with_kernels(w, self._outcome(w)))
-            for w in request.workloads
+            for w in self._request.workloads
         )
         return Judgement(
             judged=judged, checks=tuple(self._checks), warnings=warnings_of(self._load)
@@ -227,7 +214,7 @@ class _Judging:
             self._kernels[workload.uuid] = self._kernels[first.uuid]
 
     def _compile_part(self, workloads: list[Workload]) -> list[Workload]:
-        worker = self._pool.start("compile", cache=self._cache)
+        worker = self._pool.start("compile", cache=self._request.compiled_cache)
         self._compiling.append(worker)
         try:
             loaded = worker.request(
@@ -271,10 +258,6 @@ class _Judging:
         }  # fmt: skip
         return worker.request(message, timeout_s=self._request.timeout_s)
 
-    @property
-    def _cache(self) -> str:
-        return self._request.cache or content_digest(self._request.solution)[:16]
-
     # --- verify and bench ---------------------------------------------------------------------
 
     def _verify_and_bench(self) -> None:
@@ -289,17 +272,24 @@ class _Judging:
                     self._verify_all(session)
             return
         with self._pool.gpu_lock(self._device.identity):
-            # before our own processes are on the device
-            self._load = load_before(self._device.uuid)
+            if self.open_session is None or self.open_session.load is None:
+                # before our own processes are on the device
+                self._load = load_before(self._device.uuid)
+            else:
+                self._load = self.open_session.load
+            if self.open_session is not None:
+                self.open_session.load = self._load
             with self._session("device", self._device.place) as session:
                 self._verify_all(session)
                 self._bench_all(session)
 
     def _session(self, mode: Mode, place: str) -> AbstractContextManager[Session]:
         if self.open_session is not None:
-            self.open_session.use(self._request, self._cache)
+            self.open_session.use(self._request, self._request.compiled_cache)
             return nullcontext(self.open_session)
-        return closing(Session(self._request, self._pool, mode, place, self._cache))
+        return closing(
+            Session(self._request, self._pool, mode, place, self._request.compiled_cache)
+        )
 
     def _skip(self, workload: Workload, reason: str) -> None:
         if workload.uuid not in self._outcomes:
@@ -328,7 +318,10 @@ class _Judging:
     def _verified(self, answer: dict[str, Any]) -> Evaluation:
         status, log = answer["status"], answer.get("log", "")
         not_run = tuple(answer.get("checks_not_run", ()))
-        common: dict[str, Any] = {"environment": self._environment, "log": log}
+        rule, seconds = answer.get("rule", ""), answer.get("seconds", {})
+        common: dict[str, Any] = {
+            "environment": self._environment, "log": log, "seconds": seconds,
+        }  # fmt: skip
         if self._device is None:
             not_run += NOT_ON_CPU
         match status:
@@ -337,15 +330,17 @@ class _Judging:
                     level="verified-gpu" if self._device else "verified-cpu",
                     correctness=Correctness(**answer["correctness"]),
                     checks_not_run=not_run,
+                    torch_share=answer.get("torch_share"),
+                    torch_operators=answer.get("torch_operators", {}),
                     **common,
                 )
             case "INCORRECT_NUMERICAL":
                 return IncorrectNumerical(
-                    correctness=Correctness(**answer["correctness"]), **common
+                    correctness=Correctness(**answer["correctness"]), rule=rule, **common
                 )
             case "SKIPPED":
                 return Skipped(reason=log, environment=self._environment)
-        return Failed(status=status, **common)
+        return Failed(status=status, rule=rule, **common)
 
     def _bench_all(self, session: Session) -> None:
         """Measure only what has been verified: no speed is printed beside a wrong result."""
@@ -362,9 +357,7 @@ class _Judging:
                 self._skip(workload, reason)
                 continue
             self._report("bench", position, len(pending), workload.name)
-            answer = session.bench(
-                workload, fewest_bytes(self._request.task.definition, workload), baselines=True
-            )
+            answer = session.bench(workload, baselines=True)
             self._outcomes[workload.uuid] = self._benched(workload, answer)
         if pending:
             self._report("bench", len(pending), len(pending), "done")
@@ -383,7 +376,9 @@ class _Judging:
             self._request.config_for(workload),
         )  # fmt: skip
         if isinstance(performance, str):
-            return Failed(status="CHEATING", log=performance, environment=self._environment)
+            return Failed(
+                status="CHEATING", rule="R-roofline", log=performance, environment=self._environment
+            )
         state = {**self._load, **(answer.get("device_state") or {})}
         environment = self._environment.model_copy(
             update={"device_state": DeviceState(**state) if state else None}

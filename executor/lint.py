@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass
 from typing import Literal
 
-from kernel_skills.executor.lint_kernels import kernel_facts
+from kernel_skills.executor.lint_kernels import WIDE, kernel_facts
 from kernel_skills.executor.lint_names import ALLOWED_IMPORTS
 from kernel_skills.executor.lint_program import Fact, File, TooLarge
 from kernel_skills.executor.lint_rules import COMPUTE_RULES, RULES, Reading
@@ -89,7 +89,9 @@ def _examine(solution: Solution, files: dict[str, File], dtypes: frozenset[str])
     if path in files:
         reader = Interpreter(files)
         reader.read(path, name)
-        facts = [*reader.facts.all]
+        facts = [
+            one for one in reader.facts.all if one.kind != "narrow" or (dtypes and dtypes <= WIDE)
+        ]
         launched = len(reader.facts.launched)
         for kernel in reader.kernels.values():
             facts += kernel_facts(kernel, dtypes)

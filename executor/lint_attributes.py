@@ -8,6 +8,8 @@ from collections.abc import Sequence as Items
 from kernel_skills.executor import lint_names as names
 from kernel_skills.executor.lint_program import Fact, Facts, File, Scope
 from kernel_skills.executor.lint_values import (
+    DTYPE,
+    MAYBE,
     NUMBER,
     TENSOR,
     UNKNOWN,
@@ -17,6 +19,7 @@ from kernel_skills.executor.lint_values import (
     Instance,
     Kernel,
     Launcher,
+    Made,
     Method,
     Path,
     Sequence,
@@ -24,6 +27,7 @@ from kernel_skills.executor.lint_values import (
     State,
     Value,
     bag,
+    flat,
     join,
 )
 
@@ -35,6 +39,10 @@ class Attributes:
         self.files = files
         self.facts = Facts()
         self.steps = 0
+        self.guessing = False
+        """While a function is read that nothing was seen to call: of its parameters nothing is known."""
+        self.messages = 0
+        """Above zero inside `raise` and `assert`, whose text ends the call."""
         self.setup = True
         """While modules are imported or the entry's class is built; no input exists yet."""
         self.waiting: dict[Function, None] = {}
@@ -63,6 +71,11 @@ class Attributes:
             if isinstance(atom, Computed) and not self.setup:
                 fact = Fact("operation", atom.path, atom.line, "computes with a tensor")
                 self.facts.all.setdefault(fact)
+
+    def reads(self, value: Value, node: ast.AST, scope: Scope, how: str) -> None:
+        """Python asks for an element of a tensor: to branch on it, to count with it, to show it."""
+        if "tensor" in flat(value) and not self.setup:
+            self.facts.add("operation", scope.file, node, f"reads elements of a tensor ({how})")
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Value:
         chain, base = [node.attr], node.value
@@ -130,11 +143,18 @@ class Attributes:
             return self._of_unknown(owner, name, node, scope)
         if atom == "context":
             return bag(TENSOR) if name == "saved_tensors" else UNKNOWN
-        if atom in ("number", "pointer"):
+        if atom in ("number", "pointer", "maybe"):
             return self._of_unknown(owner, name, node, scope)
-        if isinstance(atom, Sequence | State | Method) or atom == "props":
-            if name.startswith("_"):
+        if isinstance(atom, Sequence | State | Made | Method) or atom == "props":
+            if (
+                any(isinstance(one, Instance) for one in owner)
+                and name not in names.CONTAINER_METHODS
+            ):
+                return UNKNOWN
+            if name.startswith("_") or (atom != "props" and name not in names.CONTAINER_METHODS):
                 return self._of_unknown(owner, name, node, scope)
+            if name == "base":
+                return TENSOR  # what a TensorDescriptor describes
             return frozenset({Method(owner, name)}) if atom != "props" else frozenset({"props"})
         return UNKNOWN
 
@@ -142,23 +162,23 @@ class Attributes:
         if name in names.TENSOR_VIEWS - {"data"} or name in names.TENSOR_ALLOCATORS:
             return frozenset({Method(TENSOR, name)})
         if name in names.TENSOR_FACTS:
-            return NUMBER
+            return DTYPE if name == "dtype" else NUMBER
+        if name == "to" and not self.setup:
+            return frozenset({Method(TENSOR, name)})
         if name == "data_ptr" or name in names.TENSOR_QUERIES | names.TENSOR_PIECES:
             return frozenset({Method(TENSOR, name)})
-        known = names.CONTAINER_METHODS | names.MODULE_METHODS | self.own_names
+        known = names.CONTAINER_METHODS | (names.MODULE_METHODS - names.CONVERSIONS)
         if name in known or (self.setup and name in names.SETUP_METHODS):
-            return frozenset({Method(owner, name)}) if name in names.STATE_CHANGES else UNKNOWN
+            bound = name in names.STATE_CHANGES | names.AMBIGUOUS | {"format"}
+            return frozenset({Method(owner, name)}) if bound else UNKNOWN
         self.facts.add(
             "method", scope.file, node, f"calls or reads {name!r} of what may be a tensor"
         )
         return UNKNOWN
 
-    own_names: frozenset[str] = frozenset()
-    """Attributes that the Solution's own classes define."""
-
     def _of_tensor(self, owner: Value, name: str, node: ast.AST, scope: Scope) -> Value:
         if name in names.TENSOR_FACTS:
-            return NUMBER
+            return DTYPE if name == "dtype" else NUMBER
         if name in {"T", "mT", "data"}:
             return owner & {"tensor", "fresh", "kept"}
         known = (
@@ -169,7 +189,7 @@ class Attributes:
         if (
             name in known
             or fresh
-            or name in {"to", "type"}
+            or name in {"to", "type", "cuda"}
             or (self.setup and name in names.SETUP_METHODS)
         ):
             return frozenset({Method(owner & {"tensor", "fresh", "kept"}, name)})
@@ -179,11 +199,18 @@ class Attributes:
     def _of_instance(self, atom: Instance, name: str, node: ast.AST, scope: Scope) -> Value:
         found = atom.of.find(name)
         if found is None:
+            if name in {"to", "cuda", "cpu", "eval", "train", "requires_grad_"}:
+                return frozenset({Method(frozenset({atom}), name)})
+            if name in names.REGISTRATION and not self._building(scope):
+                self.facts.add("state", scope.file, node, f"keeps a tensor with {name!r}")
             if (name.startswith("_") and name != "__init__") or name in {"forward", "apply"}:
                 self.facts.add(
                     "method", scope.file, node, f"reads {name!r}, which no class here defines"
                 )
             return UNKNOWN
+        if name in atom.of.fields:
+            self.named(found)
+            return found or MAYBE
         methods = [m for m in found if isinstance(m, Function) and m.owner is not None]
         if methods and len(methods) == len(found):
             self.named(found)
@@ -191,6 +218,10 @@ class Attributes:
                 return join(*(self.call(m, (), {}, frozenset({atom})) for m in methods))
             return frozenset(Method(frozenset({atom}), name, m) for m in methods)
         return found
+
+    def _building(self, scope: Scope) -> bool:
+        """Whether this is set-up, or a method that makes an object."""
+        return self.setup or (scope.function is not None and scope.function.name in names.BUILDERS)
 
     @staticmethod
     def _is_property(method: Function) -> bool:

@@ -8,8 +8,11 @@ from collections.abc import Sequence as Items
 from kernel_skills.executor import lint_names as names
 from kernel_skills.executor.lint_expressions import kept_kind
 from kernel_skills.executor.lint_library import LibraryCalls
+from kernel_skills.executor.lint_pointers import pointers_of
+from kernel_skills.executor.lint_precision import is_narrow
 from kernel_skills.executor.lint_program import Scope, parameters
 from kernel_skills.executor.lint_values import (
+    MAYBE,
     NUMBER,
     TENSOR,
     UNKNOWN,
@@ -19,7 +22,9 @@ from kernel_skills.executor.lint_values import (
     Instance,
     Kernel,
     Launcher,
+    Made,
     Method,
+    Partial,
     Path,
     Sequence,
     State,
@@ -39,8 +44,7 @@ class Calls(LibraryCalls):
         if isinstance(node.func, ast.Name) and node.func.id in {"getattr", "hasattr"}:
             return self._getattr(node, scope)
         if isinstance(node.func, ast.Name) and node.func.id == "super":
-            owner = self._owner(scope)
-            return frozenset({Instance(owner)}) if owner else UNKNOWN
+            return self._super(self._owner(scope))
         callee = self.value(node.func, scope)
         args = [self.value(one, scope) for one in node.args]
         named = {
@@ -56,13 +60,26 @@ class Calls(LibraryCalls):
         for value in (*args, *named.values()):
             if not any(isinstance(atom, Function) for atom in callee):
                 self.pointer_use(value, node, scope)
-        if not callee:
+        if not callee - MAYBE:
             if self.facts.holders and not isinstance(node.func, ast.Attribute):
                 self.facts.add("holder", scope.file, node, "calls what may be a torch.nn module")
             for value in (*args, *named.values()):
                 self._escape(value)
+                named_here = isinstance(node.func, ast.Attribute) or self.guessing
+                if not named_here and "tensor" in flat(value):
+                    reason = "hands a tensor to a function that nobody knows"
+                    self.facts.add("launch-unknown", scope.file, node, reason)
             return UNKNOWN
         return join(*(self._apply(atom, args, named, node, scope) for atom in callee))
+
+    @staticmethod
+    def _super(owner: Class | None) -> Value:
+        """What `super()` is: the classes of the Solution below, a torch.nn module, or nothing of note."""
+        bases = owner.bases if owner else UNKNOWN
+        own: Value = frozenset(Instance(one) for one in bases if isinstance(one, Class))
+        if any(isinstance(one, Path) and names.is_holder(one.name) for one in bases):
+            own |= {"holder"}
+        return own or (frozenset({Instance(owner)}) if owner else UNKNOWN)
 
     def _owner(self, scope: Scope) -> Class | None:
         inner: Scope | None = scope
@@ -100,6 +117,12 @@ class Calls(LibraryCalls):
             return self._call_method(atom, args, named, node, scope)
         if isinstance(atom, Decorator):
             return self._decorate(atom, args, node, scope)
+        if isinstance(atom, Partial):
+            given = [*atom.args, *self._spread(args, node)]
+            inner = ast.copy_location(ast.Call(node.func, [ast.Constant(0)] * len(given), []), node)
+            return join(
+                *(self._apply(one, given, {**dict(atom.named), **named}, inner, scope) for one in atom.target)
+            )  # fmt: skip
         if isinstance(atom, Launcher):
             return self._launch(atom, args, named, node, scope)
         if isinstance(atom, Kernel):
@@ -153,9 +176,8 @@ class Calls(LibraryCalls):
         self.facts.launches += 1
         if atom.kernel is not None:
             self.facts.launched.add(atom.kernel)
-            for one, value in zip(parameters(atom.kernel.node), args, strict=False):
-                if one.arg in atom.kernel.pointers:
-                    self.used_as_tensor(value)
+            self._pointers_given(atom.kernel, args, named, node)
+            self._options(atom.kernel, named, node, scope)
         for value in (*args, *named.values()):
             if any(
                 isinstance(a, Function | Class | Path) and not _is_language(a) for a in flat(value)
@@ -164,6 +186,37 @@ class Calls(LibraryCalls):
                     "launch-argument", scope.file, node, "hands a Python function to a kernel"
                 )
         return NUMBER
+
+    def _pointers_given(
+        self, kernel: Kernel, args: list[Value], named: dict[str, Value], node: ast.Call
+    ) -> None:
+        pointers = pointers_of(kernel)
+        places = [one.arg for one in parameters(kernel.node)]
+        stars = [at for at, one in enumerate(node.args) if isinstance(one, ast.Starred)]
+        # nobody knows which parameter takes what from the first star on
+        loose = min(stars, default=len(args))
+        if not pointers & set(places[loose:]):
+            loose = len(args)
+        for name, value in (*zip(places, args[:loose], strict=False), *named.items()):
+            if name in pointers or (name == "**" and pointers & set(places)):
+                self.used_as_tensor(flat(value))
+        for value in args[loose:]:
+            self.used_as_tensor(flat(value))
+
+    def _options(
+        self, kernel: Kernel, named: dict[str, Value], node: ast.Call, scope: Scope
+    ) -> None:
+        for name, value in named.items():
+            paths = [atom.name for atom in value if isinstance(atom, Path)]
+            if paths and all(is_narrow(path) for path in paths):
+                self.facts.add("narrow", scope.file, node, f"hands {name}={paths[0]} to a kernel")
+        known = {one.arg for one in parameters(kernel.node)} | names.LAUNCH_OPTIONS | {"**"}
+        if kernel.node.args.kwarg is None:
+            for name in sorted(named.keys() - known):
+                self.facts.add(
+                    "launch-argument", scope.file, node,
+                    f"sets {name!r}, which is no parameter and no option of a launch",
+                )  # fmt: skip
 
     # --- own functions, classes and methods ------------------------------------------------------
 
@@ -174,9 +227,14 @@ class Calls(LibraryCalls):
                 if isinstance(one, Function):
                     self.call(one, args if made == "__init__" else (), named if made == "__init__" else {}, instance)  # fmt: skip
         if cls.find("__init__") is None:
-            for name, value in (*zip(cls.fields, args, strict=False), *named.items()):
-                cls.attributes[name] = join(cls.attributes.get(name, UNKNOWN), value)
+            self.set_fields(cls, args, named)
         return instance
+
+    @staticmethod
+    def set_fields(cls: Class, args: Items[Value], named: dict[str, Value]) -> None:
+        spread = [(field, named["**"]) for field in cls.fields] if "**" in named else []
+        for name, value in (*zip(cls.fields, args, strict=False), *named.items(), *spread):
+            cls.attributes[name] = join(cls.attributes.get(name, UNKNOWN), value)
 
     def _call_method(
         self,
@@ -197,7 +255,7 @@ class Calls(LibraryCalls):
                           for f in forward if isinstance(f, Function)))  # fmt: skip
         if "tensor" in owner:
             return self._tensor_method(name, owner, args, named, node, scope)
-        if "holder" in owner:
+        if "holder" in owner or any(isinstance(atom, Instance) for atom in owner):
             return owner
         return self._container_method(name, owner, args, named, node, scope)
 
@@ -212,6 +270,9 @@ class Calls(LibraryCalls):
     ) -> Value:
         if name == "data_ptr":
             return frozenset({"pointer"})
+        for value in (*args, *named.values()):
+            if name not in {"view_as", "expand_as", "reshape_as", "is_same_size", "is_set_to"}:
+                self.reads(value, node, scope, f"as an argument of {name!r}")
         if name in names.TENSOR_QUERIES:
             return NUMBER
         if name in names.TENSOR_PIECES:
@@ -230,6 +291,7 @@ class Calls(LibraryCalls):
         """Whether `.to(...)` may change the dtype: a device alone does not."""
         return not (
             set(named) <= {"device", "non_blocking", "memory_format", "copy"}
+            and not any(_is_dtype(one) for one in args)
             and all(_names_a_device(one) for one in node.args[:1])
             and len(node.args) <= 1
         )
@@ -245,23 +307,22 @@ class Calls(LibraryCalls):
     ) -> Value:
         states = [atom for atom in owner if isinstance(atom, State)]
         inside = join(*(atom.all() for atom in owner if isinstance(atom, Sequence)))
-        inside = join(inside, *(self.facts.contents.get(state, UNKNOWN) for state in states))
+        made = [atom for atom in owner if isinstance(atom, Made)]
+        inside = join(inside, self.put_in(owner))
         value = join(*args, *named.values())
         if states and name in names.STATE_CHANGES and not self.setup:
-            harmless = name in {"setdefault", "update"} and value and not flat(value) & {"tensor"}
+            harmless = (
+                name in {"setdefault", "update"} and value - MAYBE and not flat(value) & {"tensor"}
+            )
             if not harmless:
                 self.facts.add(
                     "state", scope.file, node, f"changes ({name}) an object that outlives the call"
                 )
             self.facts.put(states, kept(value))
-        if isinstance(node.func, ast.Attribute) and name in {
-            "append",
-            "insert",
-            "add",
-            "extend",
-            "update",
-        }:
-            self._grow(node.func.value, value, scope)
+        if name in names.GROWTH:
+            self.put_into_made(owner, value)
+            if isinstance(node.func, ast.Attribute):
+                self._grow(node.func.value, value, scope)
         if name in {"items"}:
             return bag(frozenset({Sequence((NUMBER, inside))}))
         if name in {"values", "keys", "copy", "union"}:
@@ -269,10 +330,24 @@ class Calls(LibraryCalls):
         if name in {"get", "pop", "setdefault", "popitem"}:
             default = value if name == "setdefault" else join(*args[1:])
             return join(inside, default, frozenset(states))
-        return NUMBER if owner else UNKNOWN
+        if name in names.AMBIGUOUS and not (states or made or inside):
+            return self._computed(node, scope)
+        if name == "format":
+            self._format(node, value, scope)
+        return NUMBER if owner - MAYBE else UNKNOWN
+
+    def _format(self, node: ast.Call, given: Value, scope: Scope) -> None:
+        """`str.format` reads attributes that its text names, of whatever it is given."""
+        text = node.func.value if isinstance(node.func, ast.Attribute) else None
+        plain = isinstance(text, ast.Constant) and "__" not in str(text.value)
+        if not plain or any(isinstance(one, Function | Class | Kernel) for one in flat(given)):
+            self.facts.add("dynamic", scope.file, node, "reads attributes that a text names")
+        if not self.messages:
+            self.reads(given, node, scope, "as text")
 
     def _grow(self, node: ast.expr, value: Value, scope: Scope) -> None:
-        if isinstance(node, ast.Name) and (old := scope.find(node.id)) is not None:
+        old = scope.find(node.id) if isinstance(node, ast.Name) else None
+        if isinstance(node, ast.Name) and old and not any(isinstance(a, Made) for a in old):
             grown = bag(join(flat(old) - {a for a in old if isinstance(a, State)}, flat(value)))
             inner: Scope | None = scope
             while inner is not None and node.id not in inner.names:
@@ -283,6 +358,13 @@ class Calls(LibraryCalls):
 
 def _is_language(atom: object) -> bool:
     return isinstance(atom, Path) and atom.name.startswith(("triton.", "torch."))
+
+
+def _is_dtype(value: Value) -> bool:
+    return "dtype" in value or any(
+        isinstance(atom, Path) and atom.name.removeprefix("torch.") in names.DTYPES
+        for atom in value
+    )
 
 
 def _names_a_device(node: ast.expr) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from kernel_skills.executor import lint_names as names
-from kernel_skills.executor.lint_attributes import Attributes
+from kernel_skills.executor.lint_containers import Containers
 from kernel_skills.executor.lint_program import MAX_STEPS, Scope, TooLarge
 from kernel_skills.executor.lint_values import (
+    MAYBE,
     NUMBER,
     TENSOR,
     UNKNOWN,
@@ -17,6 +18,7 @@ from kernel_skills.executor.lint_values import (
     Instance,
     Kernel,
     Launcher,
+    Made,
     Path,
     Sequence,
     State,
@@ -31,7 +33,7 @@ from kernel_skills.executor.lint_values import (
 _TENSOR_RESULTS = names.ALLOCATORS | names.VIEW_FUNCTIONS | names.SETUP_FUNCTIONS
 
 
-class Expressions(Attributes):
+class Expressions(Containers):
     """Evaluates expressions; what is wrong with them goes to `facts`."""
 
     def call_node(self, node: ast.Call, scope: Scope) -> Value:
@@ -51,8 +53,8 @@ class Expressions(Attributes):
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.expr):
                     self.value(child, scope)
-            return UNKNOWN
-        result: Value = visit(node, scope)
+            return MAYBE
+        result: Value = visit(node, scope) or MAYBE
         if not self.setup and isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             self._judge_again(result, node, scope)
         return result
@@ -104,18 +106,17 @@ class Expressions(Attributes):
         found: Value = UNKNOWN
         for atom in owner:
             if isinstance(atom, Kernel):
-                self._grid(index)
+                self._grid(index, node, scope)
                 found |= {Launcher(atom)}
             elif atom == "tensor":
-                if "tensor" in flat(index):
-                    self.facts.add(
-                        "operation", scope.file, node, "gathers elements with an index tensor"
-                    )
+                self.reads(index, node, scope, "as an index")
                 found |= owner & {"tensor", "fresh", "kept"}
             elif isinstance(atom, Sequence):
-                found |= self._element(atom, node.slice)
-            elif isinstance(atom, State):
-                found |= self.facts.contents.get(atom, UNKNOWN) | {atom}
+                self.reads(index, node, scope, "as an index")
+                found |= self.element(atom, node.slice)
+            elif isinstance(atom, State | Made):
+                self.reads(index, node, scope, "as an index")
+                found |= self.put_in(frozenset({atom})) | {atom}
             elif atom in ("number", "holder") or (
                 isinstance(atom, Path) and not atom.name.startswith("builtins.")
             ):
@@ -126,21 +127,15 @@ class Expressions(Attributes):
                         found |= self.call(one, (index,), {}, frozenset({atom}))
         return found
 
-    def _grid(self, index: Value) -> None:
+    def _grid(self, index: Value, node: ast.AST, scope: Scope) -> None:
+        self.reads(index, node, scope, "as a grid")
         for atom in index:
             if isinstance(atom, Function):
-                self.call(atom, (NUMBER,), {}, UNKNOWN)
-
-    def _element(self, atom: Sequence, index: ast.expr) -> Value:
-        if isinstance(index, ast.Slice):
-            return frozenset({atom}) if atom.items is None else bag(atom.all())
-        place = index.value if isinstance(index, ast.Constant) else None
-        if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-            inner = index.operand
-            place = -inner.value if isinstance(inner, ast.Constant) and isinstance(inner.value, int) else None  # fmt: skip
-        if atom.items is not None and isinstance(place, int) and -len(atom.items) <= place < len(atom.items):  # fmt: skip
-            return atom.items[place]
-        return atom.all()
+                before = self.facts.launches
+                size = self.call(atom, (NUMBER,), {}, UNKNOWN)
+                self.reads(size, node, scope, "as a grid")
+                if self.facts.launches != before:
+                    self.facts.add("hook", scope.file, node, "launches while a grid is computed")
 
     def pointer_use(self, value: Value, node: ast.AST, scope: Scope) -> None:
         if "pointer" in flat(value):
@@ -170,7 +165,7 @@ class Expressions(Attributes):
             return TENSOR
         sequences = [atom for atom in both if isinstance(atom, Sequence)]
         if sequences:
-            return bag(join(*(atom.all() for atom in sequences)))
+            return self.made(bag(self.elements(both)), node, scope)
         return NUMBER if _known(left) and _known(right) else self._computed(node, scope)
 
     @staticmethod
@@ -182,18 +177,24 @@ class Expressions(Attributes):
         return isinstance(op, ast.Mod) and left == NUMBER
 
     def _unaryop(self, node: ast.UnaryOp, scope: Scope) -> Value:
-        value = self.value(node.operand, scope)
         if isinstance(node.op, ast.Not):
+            self.truth(node.operand, scope)
             return NUMBER
+        value = self.value(node.operand, scope)
         self.pointer_use(value, node, scope)
         if "tensor" in value:
             if not self.setup:
                 self.facts.add("operation", scope.file, node, "computes with a tensor (a sign)")
             return TENSOR
-        return value
+        return value if _known(value) else self._computed(node, scope)
 
     def _boolop(self, node: ast.BoolOp, scope: Scope) -> Value:
+        for one in node.values[:-1]:
+            self.truth(one, scope)
         return join(*(self.value(one, scope) for one in node.values))
+
+    def _slice(self, node: ast.Slice, scope: Scope) -> Value:
+        return join(*(self.value(one, scope) for one in (node.lower, node.upper, node.step)))
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Value:
         values = [self.value(one, scope) for one in (node.left, *node.comparators)]
@@ -201,6 +202,10 @@ class Expressions(Attributes):
         member = all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
         for value in values:
             self.pointer_use(value, node, scope)
+        if member:
+            for value in values:
+                self.reads(value & {"tensor"}, node, scope, "to look it up")
+                self._consumes(value, node, scope)
         if not (plain or member) and any("tensor" in value for value in values):
             none = any(
                 isinstance(one, ast.Constant) and one.value is None for one in node.comparators
@@ -215,8 +220,9 @@ class Expressions(Attributes):
     def truth(self, node: ast.expr, scope: Scope) -> None:
         """The test of a branch."""
         value = self.value(node, scope)
-        if "tensor" in value and isinstance(node, ast.Subscript | ast.Call) and not self.setup:
-            self.facts.add("operation", scope.file, node, "branches on the elements of a tensor")
+        named = isinstance(node, ast.Name) and value - {"fresh", "kept"} == TENSOR
+        if named or isinstance(node, ast.Subscript | ast.Call):
+            self.reads(value & {"tensor"}, node, scope, "to branch on them")
 
     def _yield(self, node: ast.Yield, scope: Scope) -> Value:
         self.yielded(self.value(node.value, scope))
@@ -235,14 +241,6 @@ class Expressions(Attributes):
 
     # --- literals, comprehensions, functions -------------------------------------------------
 
-    def made(self, value: Value, node: ast.AST, scope: Scope) -> Value:
-        """A mutable object: what is made during set-up outlives the calls."""
-        where = (
-            scope.file.path,
-            getattr(node, "lineno", 0) * 1000 + getattr(node, "col_offset", 0),
-        )
-        return value | {State(where)} if self.setup else value
-
     def _tuple(self, node: ast.Tuple, scope: Scope) -> Value:
         return self._items(node.elts, scope)
 
@@ -250,9 +248,11 @@ class Expressions(Attributes):
         return self.made(self._items(node.elts, scope), node, scope)
 
     def _set(self, node: ast.Set, scope: Scope) -> Value:
-        for one in node.elts:
-            self.pointer_use(self.value(one, scope), one, scope)
-        return self.made(bag(join(*(self.value(one, scope) for one in node.elts))), node, scope)
+        values = [self.value(one, scope) for one in node.elts]
+        for value in values:
+            self.pointer_use(value, node, scope)
+            self._hashes(value, node, scope)
+        return self.made(bag(join(*values)), node, scope)
 
     def _items(self, nodes: list[ast.expr], scope: Scope) -> Value:
         values = [self.value(one, scope) for one in nodes]
@@ -261,21 +261,31 @@ class Expressions(Attributes):
         return sequence(values)
 
     def _starred(self, node: ast.Starred, scope: Scope) -> Value:
-        return elements(self.value(node.value, scope))
+        value = self.value(node.value, scope)
+        self._consumes(value, node, scope)
+        return self.elements(value)
 
     def _dict(self, node: ast.Dict, scope: Scope) -> Value:
         for key in node.keys:
-            self.pointer_use(self.value(key, scope), node, scope)
+            name = self.value(key, scope)
+            self.pointer_use(name, node, scope)
+            if key is not None:
+                self._hashes(name, node, scope)
+            if isinstance(key, ast.Constant) and key.value in names.FOREIGN_CODE:
+                self.facts.add("launch-argument", scope.file, node, f"sets {key.value!r}")
         parts = []
         for key, one in zip(node.keys, node.values, strict=True):
             value = self.value(one, scope)
-            parts.append(elements(value) if key is None else value)
+            parts.append(self.elements(value) if key is None else value)
         return self.made(bag(join(*parts)), node, scope)
 
     def _joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Value:
         for one in node.values:
             if isinstance(one, ast.FormattedValue):
-                self.pointer_use(self.value(one.value, scope), one.value, scope)
+                value = self.value(one.value, scope)
+                self.pointer_use(value, one.value, scope)
+                if not self.messages:
+                    self.reads(value, one.value, scope, "as text")
                 self.value(one.format_spec, scope)
         return NUMBER
 
@@ -283,7 +293,8 @@ class Expressions(Attributes):
         return self.made(bag(self._comprehend(node.generators, [node.elt], scope)), node, scope)
 
     def _generatorexp(self, node: ast.GeneratorExp, scope: Scope) -> Value:
-        return self.made(bag(self._comprehend(node.generators, [node.elt], scope)), node, scope)
+        found = bag(self._comprehend(node.generators, [node.elt], scope))
+        return self.made(found, node, scope, iterator=True)
 
     _setcomp = _listcomp
 
@@ -296,12 +307,15 @@ class Expressions(Attributes):
         self, generators: list[ast.comprehension], results: list[ast.expr], scope: Scope
     ) -> Value:
         inner = Scope(scope.file, scope, globals=scope.globals, function=scope.function)
+        inner.comprehension = True
         for one in generators:
-            self.bind(one.target, elements(self.value(one.iter, inner)), inner)
+            over = self.value(one.iter, inner)
+            self._consumes(over, one.iter, scope)
+            self.bind(one.target, self.elements(over), inner)
             if one.is_async:
                 self.facts.add("async", scope.file, one.target, "iterates asynchronously")
             for condition in one.ifs:
-                self.value(condition, inner)
+                self.truth(condition, inner)
         return [self.value(one, inner) for one in results][-1]
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Value:
@@ -321,7 +335,10 @@ class Expressions(Attributes):
 
     def _namedexpr(self, node: ast.NamedExpr, scope: Scope) -> Value:
         value = self.value(node.value, scope)
-        self.bind(node.target, value, scope)
+        inner = scope
+        while scope.comprehension and scope.parent is not None:
+            scope = scope.parent
+        self.bind(node.target, join(value, scope.names.get(node.target.id, UNKNOWN)) if inner is not scope else value, scope)  # fmt: skip
         return value
 
     def _call(self, node: ast.Call, scope: Scope) -> Value:
@@ -344,7 +361,8 @@ class Expressions(Attributes):
             self.facts.holders = True
             inside = join(*(flat(elements(a)) for a in args), *(flat(a) for a in args))
             own = frozenset(a for a in inside if isinstance(a, Instance))
-            return bag(own) | own if own else frozenset({"holder"})
+            found = frozenset({"holder"}) if self.setup else frozenset({"holder", "fresh"})
+            return bag(own) | own if own else found
         if path.endswith(("nn.Parameter", "nn.parameter.Parameter")):
             return TENSOR
         if head == "torch" and name in names.VIEW_FUNCTIONS:
@@ -357,7 +375,9 @@ class Expressions(Attributes):
 
 
 def _known(value: Value) -> bool:
-    return bool(value) and not any(isinstance(atom, Computed) for atom in value)
+    return bool(value - MAYBE) and not any(
+        atom == "maybe" or isinstance(atom, Computed) for atom in value
+    )
 
 
 def kept_kind(args: list[Value]) -> Value:

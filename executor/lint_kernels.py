@@ -6,21 +6,23 @@ import ast
 from collections.abc import Iterator
 
 from kernel_skills.executor import lint_names as names
-from kernel_skills.executor.lint_program import Fact, parameters
+from kernel_skills.executor.lint_assembly import assembly
+from kernel_skills.executor.lint_precision import losses
+from kernel_skills.executor.lint_program import Fact, decorated_name, parameters
 from kernel_skills.executor.lint_values import (
+    Class,
     Function,
     Instance,
     Kernel,
+    Partial,
     Path,
     Sibling,
     Value,
     flat,
 )
 
-_NARROW = names.words(
-    "float16 bfloat16 float8e4nv float8e5 float8e4b15 float8e4b8 float8e5b16 fp16 bf16"
-)
-_WIDE = frozenset({"float32", "float64"})
+_PRINTS = frozenset({"print", "device_print"})
+WIDE = frozenset({"float32", "float64"})
 _STATEMENTS = (
     ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef, ast.Try, ast.TryStar, ast.Global,
     ast.Nonlocal, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.Raise,
@@ -30,8 +32,9 @@ _STATEMENTS = (
 def kernel_facts(kernel: Kernel, dtypes: frozenset[str]) -> Iterator[Fact]:
     """Everything in the body that a kernel does not need; losses of precision where all dtypes are wide."""
     yield from _Body(kernel).facts()
-    if dtypes and dtypes <= _WIDE:
-        yield from _precision(kernel)
+    yield from assembly(kernel)
+    if dtypes and dtypes <= WIDE:
+        yield from losses(kernel)
 
 
 class _Body:
@@ -65,6 +68,10 @@ class _Body:
             return "defines a function inside a kernel"
         if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom):
             return f"holds {type(node).__name__.lower()}"
+        if isinstance(node, ast.Call) and decorated_name(node).rpartition(".")[2] in _PRINTS:
+            return "prints"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self._called(node.func.id)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Name) and id(node) not in self._inside:
@@ -102,6 +109,13 @@ class _Body:
                 return f"reads {'.'.join(tail)!r} of a file"
         return None
 
+    def _called(self, name: str) -> str | None:
+        """Under the interpreter a kernel can call whatever its module holds."""
+        found = None if name in self._local else self._kernel.file.scope.find(name)
+        if found is None or all(isinstance(atom, Kernel | Path) for atom in found):
+            return None
+        return f"calls {name!r}, which is no jit function"
+
     def _name(self, node: ast.Name) -> str | None:
         if node.id in self._local:
             return None
@@ -110,7 +124,7 @@ class _Body:
             fine = node.id in names.KERNEL_BUILTINS
             return None if fine else f"uses {node.id!r}, which the kernel's language does not have"
         for atom in flat(found):
-            if isinstance(atom, Function) and not atom.static:
+            if isinstance(atom, Function | Class | Instance | Partial):
                 return f"calls {node.id!r}, which is no jit function"
             if (
                 isinstance(atom, Path)
@@ -121,19 +135,3 @@ class _Body:
             if atom in ("tensor", "holder"):
                 return f"reads the tensor {node.id!r} from outside"
         return None
-
-
-def _precision(kernel: Kernel) -> Iterator[Fact]:
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.Attribute) and node.attr in _NARROW:
-            yield Fact("precision", kernel.file.path, node.lineno, f"computes in {node.attr} where the task's dtypes are float32")  # fmt: skip
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        if node.func.attr == "dot":
-            named = {one.arg: one.value for one in node.keywords}
-            given = named.get("input_precision")
-            loose = isinstance(given, ast.Constant) and given.value == "tf32"
-            tf32 = named.get("allow_tf32")
-            exact = isinstance(tf32, ast.Constant) and tf32.value is False
-            if loose or (given is None and not exact):
-                yield Fact("precision", kernel.file.path, node.lineno, "multiplies in tf32 where the task's dtypes are float32")  # fmt: skip

@@ -64,13 +64,17 @@ HOLDERS = words(
     "Linear Bilinear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LayerNorm GroupNorm RMSNorm"
     " BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d Embedding EmbeddingBag LSTM GRU"
     " RNN LSTMCell GRUCell RNNCell MultiheadAttention PReLU Sequential ModuleList ModuleDict ParameterList"
-    " ParameterDict Identity Dropout"
+    " ParameterDict Identity Dropout Dropout1d Dropout2d Dropout3d AlphaDropout ReLU ReLU6 LeakyReLU ELU SELU CELU GELU"
+    " SiLU Mish Sigmoid LogSigmoid Tanh Tanhshrink Softmax Softmax2d LogSoftmax Softmin Softplus Softsign Softshrink"
+    " Hardtanh Hardswish Hardsigmoid Hardshrink Threshold GLU MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d"
+    " AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d"
+    " AdaptiveMaxPool3d LocalResponseNorm Flatten Unflatten Upsample PixelShuffle ZeroPad2d ConstantPad1d ReflectionPad2d"
 )
-"""Classes of torch.nn that may hold parameters. To call one is to compute."""
+"""Classes of torch.nn that may hold parameters, or sizes. To call one is to compute."""
 
 SETUP_FUNCTIONS = words(
     "randn rand randint randn_like rand_like arange linspace logspace eye tril triu outer cos sin exp log exp2 log2"
-    " pow sqrt rsqrt cat stack meshgrid normal from_numpy as_tensor"
+    " pow sqrt rsqrt cat stack meshgrid normal from_numpy as_tensor Generator"
 )
 """Allowed besides while a module is imported or the entry's class is built: no input is there yet."""
 
@@ -92,7 +96,7 @@ TENSOR_PIECES = words("split chunk unbind tensor_split hsplit vsplit dsplit")
 FRESH_METHODS = words("zero_ fill_")
 SETUP_METHODS = words(
     "to cuda cpu half float bfloat16 double normal_ uniform_ zero_ fill_ requires_grad_ cos sin exp log pow sqrt rsqrt"
-    " tril triu repeat copy_ int long item tolist trunc_normal_ repeat_interleave kaiming_uniform_"
+    " tril triu repeat copy_ int long item manual_seed tolist trunc_normal_ repeat_interleave kaiming_uniform_"
 )
 TENSOR_EVIDENCE = (
     TENSOR_FACTS | TENSOR_QUERIES | TENSOR_VIEWS | TENSOR_ALLOCATORS | words("data_ptr")
@@ -111,7 +115,16 @@ CONTAINER_METHODS = words(
 """What containers, text, device properties, configurations and autograd contexts answer to."""
 
 STATE_CHANGES = words(
-    "append extend insert pop setdefault update add popitem clear remove discard sort reverse move_to_end send appendleft"
+    "append extend insert pop setdefault update add popitem clear remove discard sort reverse move_to_end appendleft"
+)
+GROWTH = words("append insert add extend update setdefault appendleft")
+AMBIGUOUS = words("add sort type")
+"""Methods of containers, and of tensors: their result is no number."""
+
+CONVERSIONS = words("float half bfloat16 double")
+BUILDERS = words("__init__ __post_init__ reset_parameters")
+REGISTRATION = words(
+    "register_buffer register_parameter register_module add_module load_state_dict"
 )
 MODULE_METHODS = words(
     "register_buffer register_parameter add_module parameters named_parameters buffers named_buffers modules children"
@@ -139,6 +152,15 @@ READS_TENSORS = words(
 )
 """Builtins that compute with, or read, a tensor handed to them."""
 
+FOREIGN_CODE = words("extern_libs ir_override ptx_options")
+"""Options of a launch that put other code in the kernel's place."""
+
+LAUNCH_OPTIONS = words(
+    "num_warps num_stages num_ctas maxnreg enable_fp_fusion launch_cooperative_grid launch_cluster launch_pdl debug"
+    " sanitize_overflow waves_per_eu matrix_instr_nonkdim kpack schedule_hint cluster_dims num_consumer_groups"
+    " num_buffers_warp_spec reg_dec_producer reg_inc_consumer warp_size allow_fp8e4nv max_num_imprecise_acc_default"
+)
+
 KERNEL_BUILTINS = words(
     "range min max abs len int float bool tuple list slice isinstance print str zip enumerate sum reversed True False None"
 )
@@ -163,6 +185,7 @@ _TRITON = words(
     " experimental OutOfResources"
 )
 _TRITON_DEEP = words(
+    "triton.runtime.driver.active.get_current_target triton.runtime.driver.active.get_active_torch_device"
     "triton.tools.tensor_descriptor triton.tools.tensor_descriptor.TensorDescriptor"
     " triton.tools.tensor_descriptor.TensorDescriptor.from_tensor triton.experimental.gluon"
 )
@@ -201,6 +224,11 @@ def judge_path(path: str, setup: bool) -> str | None:
     allowed = MEMBERS[module]
     fine = not member.startswith("_") if allowed is None else member in allowed
     return None if fine else "S-import"
+
+
+def is_holder(path: str) -> bool:
+    """Whether the dotted name is a class of torch.nn that holds parameters."""
+    return path.removeprefix("torch.nn.") in HOLDERS and path.startswith("torch.nn.")
 
 
 def _is_error(name: str) -> bool:

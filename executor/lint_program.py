@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernel_skills.executor.lint_values import UNKNOWN, Function, Kernel, State, Value, join
+from kernel_skills.executor.lint_values import UNKNOWN, Function, Kernel, Made, State, Value, join
 
 MAX_STEPS = 100_000
 """Expressions read in one Solution, a second or two; our largest variant takes 1 300."""
@@ -46,6 +46,7 @@ class Scope:
     globals: set[str] = field(default_factory=set)
     outer: set[str] = field(default_factory=set)
     function: Function | None = None
+    comprehension: bool = False
 
     def find(self, name: str) -> Value | None:
         scope: Scope | None = self.file.scope if name in self.globals else self
@@ -69,7 +70,7 @@ class Facts:
         self.launches = 0
         """Counts launches and tensors returned, so that one can ask whether a branch holds any."""
         self.changed: set[State] = set()
-        self.contents: dict[State, Value] = {}
+        self.contents: dict[State | Made, Value] = {}
         self.branches: list[tuple[frozenset[State], Fact]] = []
         self.holders = False
 
@@ -99,32 +100,3 @@ def decorated_name(node: ast.expr) -> str:
 def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
     spec = node.args
     return [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]
-
-
-_POINTER_CALLS = ("load", "store", "make_block_ptr", "make_tensor_descriptor", "atomic_")
-
-
-def pointer_parameters(node: ast.FunctionDef) -> frozenset[str]:
-    """Parameters of a jit function through which it reads or writes memory."""
-    names = {argument.arg for argument in parameters(node)}
-    source = {name: name for name in names}
-    pointers: set[str] = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Assign) and len(inner.targets) == 1:
-            target, name = inner.targets[0], _leftmost(inner.value)
-            if isinstance(target, ast.Name) and name in source:
-                source.setdefault(target.id, source[name])
-    for inner in ast.walk(node):
-        if not isinstance(inner, ast.Call) or not isinstance(inner.func, ast.Attribute):
-            continue
-        if inner.func.attr.startswith(_POINTER_CALLS) and inner.args:
-            name = _leftmost(inner.args[0])
-            if name in source:
-                pointers.add(source[name])
-    return frozenset(pointers)
-
-
-def _leftmost(node: ast.expr) -> str:
-    while isinstance(node, ast.BinOp):
-        node = node.left
-    return node.id if isinstance(node, ast.Name) else ""

@@ -115,6 +115,11 @@ def output(reading: Reading) -> Iterator[Problem]:
     return reading.of("return the result and print nothing", "output")
 
 
+def results(reading: Reading) -> Iterator[Problem]:
+    """The entry returns tensors, numbers, and tuples of them."""
+    return reading.of("return plain tensors: nothing is computed after the call", "result")
+
+
 def dunders(reading: Reading) -> Iterator[Problem]:
     """No special names but the ordinary ones."""
     return reading.of("use public names; define no special methods", "dunder")
@@ -177,7 +182,9 @@ def kernel_bodies(reading: Reading) -> Iterator[Problem]:
 
 def precision(reading: Reading) -> Iterator[Problem]:
     """Where all dtypes of the task are wide, nothing is computed in a narrower one."""
-    return reading.of('compute in float32; tl.dot takes input_precision="ieee"', "precision")
+    return reading.of(
+        'compute in float32; tl.dot takes input_precision="ieee"', "precision", "narrow"
+    )
 
 
 def hidden(reading: Reading) -> Iterator[Problem]:
@@ -203,6 +210,7 @@ RULES: dict[str, Callable[[Reading], Iterator[Problem]]] = {
     "S-triton": triton_names,
     "S-dynamic": dynamic,
     "S-output": output,
+    "S-result": results,
     "S-dunder": dunders,
     "S-introspect": introspection,
     "S-patch": patches,

@@ -5,53 +5,37 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence as Items
 
-from kernel_skills.executor import lint_names as names
-from kernel_skills.executor.lint_imports import Imports
-from kernel_skills.executor.lint_library import JIT
-from kernel_skills.executor.lint_program import Fact, File, Scope, parameters, pointer_parameters
-from kernel_skills.executor.lint_types import annotated, never_runs, tensor_evidence
+from kernel_skills.executor.lint_definitions import Definitions
+from kernel_skills.executor.lint_program import Fact, File, Scope, TooLarge
+from kernel_skills.executor.lint_types import never_runs
 from kernel_skills.executor.lint_values import (
     NUMBER,
-    TENSOR,
     UNKNOWN,
     Class,
-    Decorator,
     Function,
     Instance,
     Kernel,
-    Path,
+    Partial,
     State,
     Value,
-    bag,
     flat,
     join,
-    sequence,
 )
 
-MAX_CONTEXTS = 12
-"""Combinations of arguments that a function is read with; further ones get what the first ones gave."""
-MAX_DEPTH = 30
+MAX_ROUNDS = 12
+"""Readings of a loop's body, or of the whole Solution, until nothing new is found; two or three do."""
 _END = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
-class Interpreter(Imports):
+class Interpreter(Definitions):
     """Reads a whole Solution."""
-
-    def __init__(self, files: dict[str, File]) -> None:
-        super().__init__(files)
-        self.kernels: dict[ast.FunctionDef, Kernel] = {}
-        self._memo: dict[object, Value] = {}
-        self._contexts: dict[Function, list[object]] = {}
-        self._returns: list[Value] = []
-        self._depth = 0
-        self._loops = 0
 
     def read(self, path: str, entry: str) -> None:
         """Read every module, then the entry, then each function that is handed on."""
-        for _ in range(2):
-            # a second time, for what the first call leaves behind
-            self._memo.clear()
-            self._contexts.clear()
+        for _ in range(MAX_ROUNDS):
+            # once more, as long as a call finds what an earlier one left behind
+            before = self._left_behind()
+            self.forget()
             self.setup = True
             for file in [self.files[path], *self.files.values()]:
                 self.load(file)
@@ -61,11 +45,18 @@ class Interpreter(Imports):
                 function = next(iter(self.waiting))
                 del self.waiting[function]
                 self._read_waiting(function)
-            if not self.facts.contents:
+            if self._left_behind() == before:
                 break
+        else:
+            raise TooLarge
         for states, fact in self.facts.branches:
             if states & self.facts.changed:
                 self.facts.all.setdefault(fact)
+
+    def _left_behind(self) -> tuple[object, int]:
+        """What containers hold, and how much the attributes of classes at module level do."""
+        attributes = (value for one in self.classes for value in one.attributes.values())
+        return dict(self.facts.contents), sum(map(len, attributes))
 
     def _enter(self, entry: Value, file: File) -> None:
         for atom in entry:
@@ -81,14 +72,19 @@ class Interpreter(Imports):
 
     def _check_result(self, result: Value, function: Function) -> None:
         self.used_as_tensor(flat(result))
+        for atom in flat(result):
+            if isinstance(atom, Function | Partial | Kernel) or (
+                isinstance(atom, Instance) and not atom.of.inherits("typing.NamedTuple")
+            ):
+                self.facts.add("result", function.file, function.node, "returns what is no tensor")
         if "kept" in flat(result):
             self.facts.add(
                 "state", function.file, function.node, "returns a tensor that an earlier call left"
             )
 
     def _read_waiting(self, function: Function) -> None:
-        read = self._contexts.get(function)
-        if read and (function.owner is not None or any(not key[-1] for key in read)):  # type: ignore[index]
+        read = self.contexts.get(function)
+        if read and (function.owner is not None or any(not key[-1] for key in read)):
             return
         if function.owner is not None and function.name in {"__init__", "__post_init__"}:
             return
@@ -96,7 +92,9 @@ class Interpreter(Imports):
         if function.owner is not None:
             is_autograd = function.owner.inherits("torch.autograd.Function")
             owner = frozenset({"context"}) if is_autograd else frozenset({Instance(function.owner)})
+        self.guessing = True
         self.call(function, (owner,) if function.static and owner else (), {}, owner)
+        self.guessing = False
 
     def load(self, file: File) -> None:
         if not file.loaded:
@@ -104,143 +102,6 @@ class Interpreter(Imports):
             setup, self.setup = self.setup, True
             self.block(file.tree.body, file.scope)
             self.setup = setup
-
-    # --- calls of own functions ------------------------------------------------------------------
-
-    def call(
-        self, function: Function, args: Items[Value], named: dict[str, Value], owner: Value
-    ) -> Value:
-        node = function.node
-        method = function.owner is not None and not function.static and owner
-        bound = self._bind_arguments(function, [owner, *args] if method else list(args), named)
-        key = (function, tuple(sorted(bound.items(), key=lambda item: item[0])), self.setup)
-        if key in self._memo:
-            return self._memo[key]
-        read = self._contexts.setdefault(function, [])
-        if len(read) >= MAX_CONTEXTS or self._depth >= MAX_DEPTH:
-            return join(*(self._memo[one] for one in read))
-        read.append(key)
-        self._memo[key] = UNKNOWN
-        scope = Scope(function.file, function.scope, dict(bound), function=function)
-        self._depth += 1
-        if isinstance(node, ast.Lambda):
-            result = self.value(node.body, scope)
-        else:
-            if isinstance(node, ast.AsyncFunctionDef):
-                self.facts.add("async", function.file, node, "is asynchronous")
-            self._returns.append(UNKNOWN)
-            self.block(node.body, scope)
-            result = self._returns.pop()
-            if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node)):
-                result = self.made(bag(flat(result)), node, scope)
-        self._depth -= 1
-        self._memo[key] = result
-        return result
-
-    def _bind_arguments(
-        self, function: Function, args: list[Value], named: dict[str, Value]
-    ) -> dict[str, Value]:
-        spec = function.node.args
-        bound: dict[str, Value] = {}
-        evidence = tensor_evidence(function)
-        positional = [*spec.posonlyargs, *spec.args]
-        for place, one in enumerate(parameters(function.node)):
-            given = UNKNOWN
-            if one in positional and place < len(args):
-                given = args[place]
-            given = join(given, named.get(one.arg, UNKNOWN), named.get("**", UNKNOWN))
-            if one.arg in evidence:
-                self.used_as_tensor(given)
-            if not given:
-                given = join(
-                    annotated(one.annotation, function.scope), function.defaults.get(one.arg, UNKNOWN),
-                    TENSOR if one.arg in evidence else UNKNOWN,
-                )  # fmt: skip
-            bound[one.arg] = given
-        if spec.vararg:
-            rest = args[len(positional) :]
-            if rest:
-                bound[spec.vararg.arg] = sequence(rest)
-            else:
-                each = annotated(spec.vararg.annotation, function.scope)
-                bound[spec.vararg.arg] = bag(each or (TENSOR if self._depth == 0 else UNKNOWN))
-        if spec.kwarg:
-            known = {one.arg for one in parameters(function.node)}
-            bound[spec.kwarg.arg] = bag(join(*(v for k, v in named.items() if k not in known)))
-        return bound
-
-    # --- definitions ------------------------------------------------------------------------------
-
-    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
-        function = Function(node, scope.file, scope)
-        function.defaults = self.defaults(node, scope)
-        result: Value = frozenset({function})
-        for decorator in reversed(node.decorator_list):
-            result = self._decorated(result, decorator, function, scope)
-        if not any(isinstance(atom, Kernel) for atom in result):
-            for one in parameters(node):
-                if one.annotation is not None and _runs_code(one.annotation):
-                    self.value(one.annotation, scope)
-        scope.names[node.name] = result
-
-    def _decorated(self, value: Value, node: ast.expr, function: Function, scope: Scope) -> Value:
-        for atom in self.value(node, scope):
-            if isinstance(atom, Path) and (
-                atom.name in JIT or atom.name == "triton.constexpr_function"
-            ):
-                return frozenset({self.kernel_of(function.node, scope.file.path)}) if isinstance(function.node, ast.FunctionDef) else value  # fmt: skip
-            if isinstance(atom, Decorator):
-                return self._decorate(atom, [value], node, scope) or value
-            if isinstance(atom, Path):
-                function.static |= atom.name == "builtins.staticmethod"
-                function.cached |= atom.name in {"functools.lru_cache", "functools.cache"}
-            if isinstance(atom, Function):
-                return self.call(atom, (value,), {}, UNKNOWN) or value
-        return value
-
-    def kernel_of(self, node: ast.FunctionDef, path: str) -> Kernel:
-        if node not in self.kernels:
-            self.kernels[node] = Kernel(node, self.files[path], pointer_parameters(node))
-        return self.kernels[node]
-
-    def _classdef(self, node: ast.ClassDef, scope: Scope) -> None:
-        bases = join(*(self._base(one, scope) for one in node.bases))
-        if node.keywords:
-            self.facts.add("base", scope.file, node, f"class {node.name!r} takes keywords")
-        cls = Class(node, scope.file, bases)
-        for decorator in node.decorator_list:
-            self.value(decorator, scope)
-        inner = Scope(scope.file, scope)
-        for one in node.body:
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-                cls.fields += (one.target.id,)
-                cls.attributes[one.target.id] = annotated(one.annotation, scope)
-        self.block(node.body, inner)
-        for name, value in inner.names.items():
-            if name.startswith("__") and name not in names.DUNDER_METHODS:
-                self.facts.add("dunder", scope.file, node, f"class {node.name!r} defines {name!r}")
-            for atom in value:
-                if isinstance(atom, Function) and atom.scope is inner:
-                    atom.owner, atom.scope = cls, scope
-            cls.members[name] = value
-            if name in cls.attributes:
-                cls.attributes[name] |= value
-        scope.names[node.name] = frozenset({cls})
-
-    def _base(self, node: ast.expr, scope: Scope) -> Value:
-        value = self.value(node, scope)
-        for atom in value:
-            fine = isinstance(atom, Class) or (
-                isinstance(atom, Path)
-                and (atom.name in _BASES or (atom.name.startswith("builtins.") and atom.name.endswith("Error")))
-            )  # fmt: skip
-            if not fine:
-                self.facts.add("base", scope.file, node, f"inherits from {ast.unparse(node)}")
-        if not value and not isinstance(node, ast.Name):
-            self.facts.add("base", scope.file, node, f"inherits from {ast.unparse(node)}")
-        return value
-
-    # --- statements -------------------------------------------------------------------------------
 
     def block(self, body: Items[ast.stmt], scope: Scope) -> None:
         for node in body:
@@ -282,12 +143,8 @@ class Interpreter(Imports):
         self.pointer_use(value, node, scope)
         if "tensor" in flat(value):
             self.facts.launches += 1
-        if self._returns:
-            self._returns[-1] = join(self._returns[-1], value)
-
-    def yielded(self, value: Value) -> None:
-        if self._returns:
-            self._returns[-1] = join(self._returns[-1], value)
+        if self.returns:
+            self.returns[-1] = join(self.returns[-1], value)
 
     def _branch(self, node: ast.If | ast.While, scope: Scope) -> None:
         if never_runs(node.test, scope):
@@ -295,8 +152,9 @@ class Interpreter(Imports):
             return
         self.truth(node.test, scope)
         before, effects = dict(scope.names), self.facts.launches
-        self.block(node.body, scope)
-        if isinstance(node, ast.While) and self.passes() > 1:
+        if isinstance(node, ast.While):
+            self._repeat(node, scope, None)
+        else:
             self.block(node.body, scope)
         first = scope.names
         scope.names = before
@@ -336,22 +194,27 @@ class Interpreter(Imports):
                 (states, Fact("state", scope.file.path, node.lineno, reason))
             )
 
-    def passes(self) -> int:
-        """Times that a loop's body is read: twice, so that what it leaves meets its start; once deep inside loops."""
-        return 2 if self._loops < 4 else 1
+    def _repeat(
+        self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope, value: Value | None
+    ) -> None:
+        """Read a loop's body until what it leaves is what it found."""
+        for _ in range(MAX_ROUNDS):
+            before = dict(scope.names)
+            if value is not None and not isinstance(node, ast.While):
+                self.bind(node.target, value, scope)
+            self.block(node.body, scope)
+            for name, old in before.items():
+                scope.names[name] = join(old, scope.names.get(name, UNKNOWN))
+            if scope.names == before:
+                return
+        raise TooLarge
 
     def _loop(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
         if isinstance(node, ast.AsyncFor):
             self.facts.add("async", scope.file, node, "iterates asynchronously")
-        value = self.iterated(self.value(node.iter, scope))
-        before = dict(scope.names)
-        for _ in range(self.passes()):
-            self.bind(node.target, value, scope)
-            self._loops += 1
-            self.block(node.body, scope)
-            self._loops -= 1
-        for name, old in before.items():
-            scope.names[name] = join(old, scope.names.get(name, UNKNOWN))
+        over = self.value(node.iter, scope)
+        self._consumes(over, node.iter, scope)
+        self._repeat(node, scope, self.iterated(over))
         self.block(node.orelse, scope)
 
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> None:
@@ -374,6 +237,9 @@ class Interpreter(Imports):
 
     def _match(self, node: ast.Match, scope: Scope) -> None:
         subject = self.value(node.subject, scope)
+        patterns = [one for case in node.cases for one in ast.walk(case.pattern)]
+        if any(isinstance(one, ast.MatchValue) for one in patterns):
+            self.reads(subject, node.subject, scope, "to match them")
         for case in node.cases:
             for pattern in ast.walk(case.pattern):
                 if isinstance(pattern, ast.MatchClass):
@@ -385,15 +251,6 @@ class Interpreter(Imports):
                 for bound in (getattr(pattern, "name", None), getattr(pattern, "rest", None)):
                     if isinstance(bound, str):
                         scope.names[bound] = join(subject, flat(subject))
-            self.value(case.guard, scope)
+            if case.guard is not None:
+                self.truth(case.guard, scope)
             self.block(case.body, scope)
-
-
-_BASES = names.words(
-    "torch.nn.Module torch.autograd.Function typing.NamedTuple typing.Protocol typing.Generic typing.TypedDict"
-    " enum.Enum enum.IntEnum enum.StrEnum enum.Flag enum.IntFlag builtins.object builtins.Exception"
-)
-
-
-def _runs_code(node: ast.expr) -> bool:
-    return any(isinstance(one, ast.Call | ast.NamedExpr | ast.Lambda) for one in ast.walk(node))

@@ -7,12 +7,16 @@ import tokenize
 from collections.abc import Iterator
 
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
-_VANISHING = frozenset("\u200b\u2060\ufeff\u00ad\u180e")
+_VANISHING = frozenset(
+    "\u200b\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u034f\u180e\u115f\u1160\u3164\uffa0"
+    + "".join(map(chr, range(0xE0000, 0xE0080)))  # tags, which spell hidden text
+    + "".join(chr(code) for code in range(0x20) if chr(code) not in "\t\n\f\r")
+)
 
 
 def hidden_text(content: str) -> Iterator[tuple[int, str]]:
     """(line, what) of each name outside ASCII and each mark that reorders or vanishes."""
-    if content.isascii():
+    if content.isascii() and not _VANISHING & set(content):
         return
     for number, line in enumerate(content.splitlines(), start=1):
         for mark in sorted((_BIDI | _VANISHING) & set(line)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernel_skills.executor import lint_names as names
+from kernel_skills.executor.lint_pointers import pointers_of
 from kernel_skills.executor.lint_program import Scope, decorated_name, parameters
 from kernel_skills.executor.lint_values import (
     NUMBER,
@@ -105,9 +106,35 @@ def _handed(call: ast.Call, function: Function) -> set[str]:
             if isinstance(atom, Kernel):
                 places = [one.arg for one in parameters(atom.node)]
                 for name, given in zip(places, call.args, strict=False):
-                    if name in atom.pointers and isinstance(given, ast.Name):
+                    if name in pointers_of(atom) and isinstance(given, ast.Name):
                         handed.add(given.id)
     return handed
+
+
+def runs_code(annotation: ast.expr) -> bool:
+    """Whether to evaluate the annotation is more than to look names up."""
+    kinds = ast.Call | ast.NamedExpr | ast.Lambda
+    return any(isinstance(one, kinds) for one in ast.walk(annotation))
+
+
+_GENERATOR_KEY = "_is_generator"
+
+
+def is_generator(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the function itself yields, not one that it holds."""
+    known = getattr(node, _GENERATOR_KEY, None)
+    if known is None:
+        known = any(_yields(one) for one in node.body)
+        setattr(node, _GENERATOR_KEY, known)
+    return bool(known)
+
+
+def _yields(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+        return False
+    if isinstance(node, ast.Yield | ast.YieldFrom):
+        return True
+    return any(_yields(one) for one in ast.iter_child_nodes(node))
 
 
 def never_runs(test: ast.expr, scope: Scope) -> bool:

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 Value = frozenset[Any]
 """Text atoms: `tensor`; `fresh` (this call allocated it); `kept` (an earlier call did); `number` (any harmless host
 value: numbers, text, shapes, dtypes, devices); `holder` (a torch.nn module with parameters); `pointer` (`data_ptr()`);
-`context` (of autograd). Other atoms are the classes below."""
+`context` (of autograd); `dtype` (beside `number`: of a tensor); `maybe` (nobody knows, a tensor perhaps). Other atoms are
+the classes below."""
 
 UNKNOWN: Value = frozenset()
 NUMBER: Value = frozenset({"number"})
+MAYBE: Value = frozenset({"maybe"})
+DTYPE: Value = frozenset({"number", "dtype"})
 TENSOR: Value = frozenset({"tensor"})
 FRESH: Value = frozenset({"tensor", "fresh"})
 MAX_DEPTH = 3
@@ -54,6 +57,23 @@ class State:
     """A mutable object that outlives a call, by where it was made."""
 
     where: tuple[str, int]
+    iterator: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    """A mutable object of this call, by where it was made; whatever is put into it under any name is in `contents`."""
+
+    where: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What `functools.partial` returns."""
+
+    target: Value
+    args: tuple[Value, ...]
+    named: tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,8 @@ class Function:
     owner: Class | None = None
     cached: bool = False
     static: bool = False
+    of_class: bool = False
+    """A classmethod: its first argument is the class."""
     defaults: dict[str, Value] = field(default_factory=dict)
 
     @property
@@ -122,7 +144,6 @@ class Kernel:
 
     node: ast.FunctionDef
     file: File
-    pointers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -179,7 +200,7 @@ def elements(value: Value) -> Value:
     for atom in value:
         if isinstance(atom, Sequence):
             found |= atom.all()
-        elif atom == "holder":
+        elif atom in ("holder", "tensor", "kept"):
             found.add(atom)
     return frozenset(found)
 

@@ -284,8 +284,21 @@ class Solution(Record):
     description: str = ""
 
 
+class OpInfoSource(Record):
+    """The samples that PyTorch's own tests draw for one of its operators."""
+
+    op: str
+    """Its name in `op_db`: `softmax`, `nn.functional.gelu`, `softmax.with_dtype`."""
+    dtypes: tuple[str, ...] = ()
+    """Empty: the floating dtypes of the operator that kernels compute in."""
+    seed: int
+    """Joined with the secret by the caller."""
+
+
 class Task(Record):
     """What a task worker needs to know of a contract: the Definition and the package's own Python files."""
 
     definition: Definition
     sources: tuple[SourceFile, ...]
+    opinfo: OpInfoSource | None = None
+    """Where reference and inputs are PyTorch's own instead; the contract then differs from sample to sample."""

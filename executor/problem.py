@@ -7,13 +7,9 @@ vary; values and strides do.
 from __future__ import annotations
 
 import ast
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import ValidationError
+from typing import Any
 
 from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.errors import InvalidPackage, NotFound, UsageError
@@ -21,7 +17,6 @@ from kernel_skills.executor.models import (
     DTYPE_BYTES,
     ConstAxis,
     Definition,
-    Record,
     SourceFile,
     Task,
     TensorSpec,
@@ -29,41 +24,54 @@ from kernel_skills.executor.models import (
     Workload,
 )
 from kernel_skills.executor.pool import Pool
+from kernel_skills.executor.problem_flashinfer import from_definition
 from kernel_skills.executor.problem_kinds import KINDS
+from kernel_skills.executor.problem_record import (
+    ADAPTER,
+    PROBLEM,
+    SHAPES_FIXED,
+    Form,
+    Problem,
+    adapter_source,
+    slug,
+)
 from kernel_skills.executor.split_source import CANDIDATE_ROOTS, TASK_ROOTS, split
 
-Form = Literal["functions", "kernelbench", "flashinfer", "skill"]
-
-SHAPES_FIXED = "other shapes: the problem declares no axes"
-_ADAPTER, _PROBLEM = "adapter.py", "problem.py"
-_CLASSES = {"functions": "FunctionAdapter", "kernelbench": "ModelAdapter"}
 _DESCRIBE_TIMEOUT_S = 120.0
-_DEFAULT_AXIS = 24
-"""Small enough for the interpreter, and no power of two."""
+_TRAINING = "training mode: the module is random there (dropout); Model and ModelNew run in eval()"
+_DTYPES = {"fp32": "", "fp16": "float16", "bf16": "bfloat16"}
+
+__all__ = [
+    "Problem",
+    "adapter_source",
+    "defined_names",
+    "definition_of",
+    "form_of",
+    "load_problem",
+    "parts",
+    "slug",
+]
 
 
-class Problem(Record):
-    """A Task to solve, the Workloads to solve it on, and how solutions are called."""
-
-    name: str
-    form: Form
-    task: Task
-    workloads: tuple[Workload, ...]
-    calling: Calling = Calling()
-    dtypes: tuple[str, ...] = ("float32",)
-    checks_not_run: tuple[str, ...] = ()
-
-
-def load_problem(path: Path, pool: Pool, place: str, axes: Mapping[str, int]) -> Problem:
+def load_problem(
+    path: Path,
+    pool: Pool,
+    place: str,
+    axes: Mapping[str, int],
+    workloads: Path | None = None,
+    precision: str = "fp32",
+) -> Problem:
     """Read a problem file and look at what it draws and returns, in a task worker.
 
     Args:
         place: the device, `cpu` or `cuda:0`.
         axes: lengths of a Definition's variable axes.
+        workloads: JSONL of a Definition's workloads; where it is left out, its dataset's own are taken.
+        precision: of a `Model` and its inputs, as KernelBench's `--precision`.
 
     Raises:
         NotFound: no such file.
-        UsageError: axes are given to a problem that declares none.
+        UsageError: an option is given that is another form's.
         InvalidPackage: the file is in no known form, or does not run.
     """
     if not path.is_file():
@@ -73,16 +81,13 @@ def load_problem(path: Path, pool: Pool, place: str, axes: Mapping[str, int]) ->
     except UnicodeDecodeError:
         raise InvalidPackage(f"{path}: is not UTF-8; save it as UTF-8") from None
     if path.suffix == ".json":
-        return _from_definition(path, text, axes)
-    if axes:
-        raise UsageError(f"--axes: {path.name} declares no axes; its shapes are what it draws")
-    return _from_python(path, text, pool, place)
-
-
-def slug(text: str) -> str:
-    """Return a text as a `models.Name`."""
-    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-")
-    return words or "problem"
+        if precision != "fp32":
+            raise UsageError(f"--precision: {path.name} declares its dtypes")
+        return from_definition(path, text, axes, workloads)
+    if axes or workloads:
+        option = "--axes" if axes else "--workloads"
+        raise UsageError(f"{option}: {path.name} declares no axes; its shapes are what it draws")
+    return _from_python(path, text, pool, place, precision)
 
 
 # --- Python forms -----------------------------------------------------------------------------
@@ -131,25 +136,33 @@ def parsed(text: str, path: Path) -> ast.Module:
         raise InvalidPackage(f"{path}:{getattr(error, 'lineno', 1)}: {error}") from None
 
 
-def _from_python(path: Path, text: str, pool: Pool, place: str) -> Problem:
+def _from_python(path: Path, text: str, pool: Pool, place: str, precision: str) -> Problem:
     form = form_of(parsed(text, path))
     if form is None:
         raise InvalidPackage(
             f"{path}: is in no known form; define `reference` and `make_inputs(seed)`, or KernelBench's `Model` "
             "and `get_inputs`"
         )
+    if precision != "fp32" and form != "kernelbench":
+        raise UsageError(f"--precision: {path.name} draws its inputs in the dtype that it wants")
     task_text, _ = parts(text)
-    sources = (
-        SourceFile(path=_PROBLEM, content=task_text),
-        SourceFile(path=_ADAPTER, content=adapter_source(form)),
-    )
+    sources = _sources(task_text, form, False, _DTYPES[precision])
     found = _described(sources, pool, place, path)
+    if found["random"] and form == "kernelbench":
+        # dropout: what is left of it in evaluation mode is the same twice
+        sources = _sources(task_text, form, True, _DTYPES[precision])
+        found = _described(sources, pool, place, path)
+    if found["random"]:
+        raise InvalidPackage(
+            f"{path}: the reference draws random numbers while it runs: no kernel can be compared with it; "
+            "draw them in the inputs"
+        )
     name = slug(path.stem)
-    definition = _definition(name, form, found)
+    definition = definition_of(name, form, found)
     workloads = tuple(
         Workload(
             definition=name, name=kind, purpose="smoke" if kind == "as-given" else "edge", axes={},
-            generator=f"{_ADAPTER}::make_inputs_{kind.replace('-', '_')}", description=what,
+            generator=f"{ADAPTER}::make_inputs_{kind.replace('-', '_')}", description=what,
         )
         for kind, what in KINDS.items()
         if kind not in found["impossible"]
@@ -159,31 +172,18 @@ def _from_python(path: Path, text: str, pool: Pool, place: str) -> Problem:
         name=name, form=form, task=Task(definition=definition, sources=sources),
         workloads=(*workloads, bench), calling=_calling(form, found),
         checks_not_run=(
-            SHAPES_FIXED, *(f"{kind} values: {why}" for kind, why in found["impossible"].items()),
+            SHAPES_FIXED, *((_TRAINING,) if found.get("evaluation") else ()),
+            *(f"{kind} values: {why}" for kind, why in found["impossible"].items()),
         ),
     )  # fmt: skip
 
 
-def adapter_source(form: str, order: tuple[str, ...] = ()) -> str:
-    """Return the generated module that makes a problem's own a Task's: a reference and a generator per kind."""
-    made = (
-        f"{_CLASSES[form]}(problem)"
-        if form in _CLASSES
-        else f"DefinitionAdapter(problem, {list(order)!r})"
+def _sources(text: str, form: Form, evaluation: bool, dtype: str) -> tuple[SourceFile, ...]:
+    adapter = adapter_source(form, evaluation=evaluation, dtype=dtype)
+    return (
+        SourceFile(path=PROBLEM, content=text),
+        SourceFile(path=ADAPTER, content=adapter),
     )
-    lines = [
-        "from kernel_skills.executor import problem_adapter",
-        "from . import problem",
-        f"adapter = problem_adapter.{made}",
-        "def reference(*tensors, **scalars):",
-        "    return problem_adapter.run(adapter, tensors, scalars)",
-    ]
-    for kind in KINDS if form in _CLASSES else ():
-        lines += [
-            f"def make_inputs_{kind.replace('-', '_')}(axes, dtypes, seed, device):",
-            f"    return problem_adapter.make(adapter, {kind!r}, seed, device)",
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def _described(
@@ -192,7 +192,7 @@ def _described(
     worker = pool.start("task")
     try:
         message = {
-            "op": "describe", "device": place, "adapter": _ADAPTER,
+            "op": "describe", "device": place, "adapter": ADAPTER,
             "sources": [source.model_dump(mode="json") for source in sources],
         }  # fmt: skip
         found = worker.request(message, timeout_s=_DESCRIBE_TIMEOUT_S)
@@ -203,7 +203,9 @@ def _described(
     return found
 
 
-def _definition(name: str, form: Form, found: Mapping[str, Any]) -> Definition:
+def definition_of(name: str, form: Form, found: Mapping[str, Any]) -> Definition:
+    """Return the contract of what a problem draws and returns, as `admission.describe_problem` found it."""
+    """Return the contract of what a problem draws and returns, as `admission.describe_problem` found it."""
     axes: dict[str, ConstAxis | VarAxis] = {}
     inputs = {item["name"]: _spec(item, axes) for item in found["inputs"]}
     outputs = {}
@@ -213,7 +215,7 @@ def _definition(name: str, form: Form, found: Mapping[str, Any]) -> Definition:
         outputs[title] = _spec({**item, "name": title}, axes)
     return Definition(
         name=name, op_type=form, axes=axes, inputs=inputs, outputs=outputs,
-        reference=f"{_ADAPTER}::reference", standard_baselines=("eager", "compile"),
+        reference=f"{ADAPTER}::reference", standard_baselines=("eager", "compile"),
     )  # fmt: skip
 
 
@@ -233,84 +235,10 @@ def _spec(item: Mapping[str, Any], axes: dict[str, ConstAxis | VarAxis]) -> Tens
 
 def _calling(form: Form, found: Mapping[str, Any]) -> Calling:
     if form == "functions":
-        return Calling(style="positional", order=tuple(found["order"]))
+        return Calling(style="positional", order=tuple(found["order"]), groups=found["groups"])
     return Calling(
-        style="module", order=tuple(found["order"]), init=tuple(found["init"]),
+        style="module", order=tuple(found["order"]), groups=found["groups"],
+        init=tuple(found["init"]), init_keywords=found["init_keywords"],
         parameters=found["parameters"], buffers=found["buffers"], seed_input="parameter_seed",
+        evaluation=found["evaluation"], dtype=found["dtype"],
     )  # fmt: skip
-
-
-# --- FlashInfer-Bench -------------------------------------------------------------------------
-
-
-def _from_definition(path: Path, text: str, given: Mapping[str, int]) -> Problem:
-    try:
-        data = json.loads(text)
-        code = data["reference"]
-        fields = {key: data[key] for key in ("axes", "inputs", "outputs")}
-        known = {name: _without_unknown(axis) for name, axis in fields["axes"].items()}
-        order = tuple(fields["inputs"])
-        definition = Definition.model_validate(
-            {
-                "name": slug(data["name"]), "op_type": data["op_type"], "axes": known,
-                "inputs": {name: _known_spec(spec) for name, spec in fields["inputs"].items()},
-                "outputs": {name: _known_spec(spec) for name, spec in fields["outputs"].items()},
-                "constraints": tuple(data.get("constraints") or ()),
-                "description": data.get("description") or "", "reference": f"{_ADAPTER}::reference",
-                "standard_baselines": ("eager", "compile"),
-            }
-        )  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-        raise InvalidPackage(f"{path}: is no FlashInfer-Bench Definition: {error}") from None
-    for name, spec in definition.tensor_inputs.items():
-        if "int" in spec.dtype:
-            raise InvalidPackage(
-                f"{path}: input {name!r} holds {spec.dtype}: indices cannot be drawn at random"
-            )
-    if missing := [n for n, s in definition.scalar_inputs.items() if s.default is None]:
-        # FlashInfer-Bench keeps scalars in its workloads
-        fill = {
-            name: _scalar(spec.dtype)
-            for name, spec in definition.scalar_inputs.items()
-            if name in missing
-        }
-        inputs = {
-            name: spec.model_copy(update={"default": fill[name]}) if name in fill else spec
-            for name, spec in definition.inputs.items()
-        }
-        definition = definition.model_copy(update={"inputs": inputs})
-    sources = (
-        SourceFile(path=_PROBLEM, content=code),
-        SourceFile(path=_ADAPTER, content=adapter_source("flashinfer", order)),
-    )
-    axes = _axes(definition, given)
-    smoke = Workload(definition=definition.name, name="drawn", purpose="smoke", axes=axes)
-    bench = smoke.model_copy(update={"name": "measured", "purpose": "bench"})
-    return Problem(
-        name=definition.name, form="flashinfer", task=Task(definition=definition, sources=sources),
-        workloads=(smoke, bench), calling=Calling(style="positional", order=order),
-    )  # fmt: skip
-
-
-def _without_unknown(axis: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        k: v for k, v in axis.items() if k in ("type", "value", "description") and v is not None
-    }
-
-
-def _known_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("shape", "dtype", "description", "default")
-    return {k: v for k, v in spec.items() if k in kept and v is not None}
-
-
-def _scalar(dtype: str) -> bool | int | float:
-    return True if dtype == "bool" else 1 if "int" in dtype else 0.5
-
-
-def _axes(definition: Definition, given: Mapping[str, int]) -> dict[str, int]:
-    variable = [name for name, axis in definition.axes.items() if axis.type == "var"]
-    if unknown := set(given) - set(variable):
-        raise UsageError(
-            f"--axes: {sorted(unknown)[0]!r} is no variable axis; known: {', '.join(variable)}"
-        )
-    return {name: given.get(name, _DEFAULT_AXIS) for name in variable}

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from kernel_skills.executor.calling import Calling
 from kernel_skills.executor.channel import ChannelError
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.judge import Judged, Judgement, JudgeRequest
+from kernel_skills.executor.judge import JudgeRequest
+from kernel_skills.executor.judgement import Judged, Judgement
 from kernel_skills.executor.lint import Policy
 from kernel_skills.executor.models import Record, Solution
 from kernel_skills.executor.pool import Pool
 from kernel_skills.executor.problem import Problem
 from kernel_skills.executor.targets import Target
-from kernel_skills.executor.trace import Finding, KernelReport, Passed, Performance, Skipped
+from kernel_skills.executor.trace import (
+    Failed,
+    Finding,
+    IncorrectNumerical,
+    KernelReport,
+    Passed,
+    Performance,
+    Sandbox,
+    Skipped,
+)
 
 Level = Literal["verified-cpu", "verified-gpu"]
 
@@ -34,6 +44,10 @@ class Figures(Record):
     """Largest error over what the tolerance allows."""
     comparisons: int = 0
     performance: Performance | None = None
+    torch_share: float | None = None
+    """Of a call's device time, what torch's operators take; none where there was no device."""
+    torch_operators: Mapping[str, int] = {}
+    """Operators of torch that computed in one call, with how often; empty under `strict`."""
     kernels: tuple[KernelReport, ...] = ()
 
 
@@ -55,6 +69,10 @@ class Verdict(Record):
     target: str
     workloads: tuple[Judged, ...] = ()
     warnings: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = {}
+    """Wall time by phase, where the caller kept it."""
+    sandbox: Sandbox | None = None
+    """What held the workers; none where the task was refused."""
 
     @property
     def accepted(self) -> bool:
@@ -167,11 +185,25 @@ def verdict_of(
     return Verdict(
         problem=problem.name, solution=request.solution.name,
         verdict="accepted" if accepted else "rejected", outcome=outcome, log=log,
-        findings=judgement.findings, checks_not_run=tuple(not_run) if passed else (),
+        findings=_findings(request, judgement), checks_not_run=tuple(not_run) if passed else (),
         figures=_figures(judgement, prepared or judgement), policy=policy,
         level=passed[0].level if accepted and passed else None, target=request.target.name,
         workloads=judgement.judged, warnings=judgement.warnings,
+        sandbox=judgement.judged[0].evaluation.environment.sandbox if judgement.judged else None,
     )  # fmt: skip
+
+
+def _findings(request: JudgeRequest, judgement: Judgement) -> tuple[Finding, ...]:
+    """Return what the lint found, or the first check of the runtime that was not passed."""
+    if judgement.findings:
+        return judgement.findings
+    for item in judgement.judged:
+        evaluation = item.evaluation
+        if isinstance(evaluation, Failed | IncorrectNumerical) and evaluation.rule:
+            path = request.solution.spec.entry_point.partition("::")[0]
+            reason = f"{item.workload.name}: {evaluation.log.strip()}"
+            return (Finding(rule=evaluation.rule, path=path, line=1, reason=reason),)
+    return ()
 
 
 def _outcome(judgement: Judgement) -> tuple[str, str]:
@@ -208,5 +240,7 @@ def _figures(judgement: Judgement, prepared: Judgement) -> Figures:
         bound_share=max(float(c.extra.get("bound_share") or 0.0) for c in correct),
         comparisons=sum(int(c.extra.get("comparisons") or 0) for c in correct),
         performance=measured[0] if measured else None,
+        torch_share=next((e.torch_share for e in passed if e.torch_share is not None), None),
+        torch_operators={n: c for e in passed for n, c in e.torch_operators.items()},
         kernels=kernels,
     )

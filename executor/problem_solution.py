@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,22 @@ def load_solution(
     if problem.form == "flashinfer" and _takes(tree, entry) == _all_names(problem):
         calling = calling.model_copy(update={"destination": True})
     return _solution(path.stem, text, entry, problem, arch), calling
+
+
+def interpretable(solution: Solution) -> bool:
+    """Tell whether Triton's interpreter runs a Solution: it has none for Gluon."""
+    for source in solution.sources:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            for node in ast.walk(ast.parse(source.content)):
+                names = [
+                    alias.name
+                    for alias in getattr(node, "names", [])
+                    if isinstance(alias, ast.alias)
+                ]
+                module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+                if any("gluon" in name.split(".") for name in (module, *names)):
+                    return False
+    return True
 
 
 def _solution(name: str, text: str, entry: str, problem: Problem, arch: str) -> Solution:

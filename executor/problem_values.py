@@ -71,5 +71,5 @@ def strided_copy(value: torch.Tensor) -> torch.Tensor:
     if value.dim() == 0 or not value.numel():
         return value
     wide = value.new_empty((*value.shape[:-1], value.shape[-1] + _PADDING))
-    part = wide[_PADDING:] if value.dim() == 1 else wide[..., : value.shape[-1]]
+    part = wide[..., _PADDING:]
     return part.copy_(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +16,8 @@ from kernel_skills.executor.inputs import draw_inputs, dtype_of
 from kernel_skills.executor.models import Definition, Task, Workload
 from kernel_skills.executor.seeds import derive_seed
 from kernel_skills.executor.workload_values import axis_values, scalar_values, shape_of
+
+_Kept = TypeVar("_Kept")
 
 
 class ReferenceFailed(InvalidPackage):
@@ -119,6 +121,18 @@ class Reference:
             output.to(dtype)
             for output, (_, dtype) in zip(outputs, self.expected(workload), strict=True)
         ]
+
+    def at(self, workload: Workload) -> Reference:
+        """Return the reference for one Workload: this one, unless the contract differs from sample to sample."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return the samples of the Task, where it has any."""
+        return {"samples": []}
+
+    def remembered(self, key: tuple[object, ...], compute: Callable[[], _Kept]) -> _Kept:
+        """Return what is computed for a key, once for many candidates where this keeps results."""
+        return compute()
 
     def uncached(self) -> Reference:
         """Return a Reference that keeps nothing, for inputs that are written over while measuring."""

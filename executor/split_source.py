@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from kernel_skills.executor.errors import InvalidPackage
 
 TASK_ROOTS = ("reference", "make_inputs", "Model", "get_inputs", "get_init_inputs")
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+"""What ends a line for Python's parser: no form feed and none of Unicode's separators, as `splitlines` has it."""
+
 CANDIDATE_ROOTS = ("candidate", "ModelNew")
 
 
 def split(source: str) -> tuple[str, str]:
     """Return the source of the task and of the candidate, each with what its roots reach and the lines where it was.
 
-    Imports that a part names go with it; so do statements without a name that change something it names. A root of
+    Comments between statements go to the candidate, so that the lint sees their characters. Imports that a part names go with it; so do statements without a name that change something it names. A root of
     the task is never part of the candidate: a candidate that names it fails to find it. Statements at module level
     that belong to neither (`torch.manual_seed(0)`, `torch.randn = …`) go to the candidate, so that the lint sees them.
 
@@ -37,9 +42,13 @@ def split(source: str) -> tuple[str, str]:
         if loose and place not in task and not one.is_main_guard:
             theirs.add(place)
     theirs |= _reach(statements, _read_by(statements, theirs), barred=TASK_ROOTS)
-    lines = source.splitlines(keepends=True)
+    lines = [line + "\n" for line in _NEWLINE.split(source)]
     future = {place for place, one in enumerate(statements) if one.is_future}
-    return _cut(lines, statements, task | future), _cut(lines, statements, theirs | future)
+    inside = {number for one in statements for number in one.lines}
+    comments = {number: line for number, line in enumerate(lines) if number not in inside}
+    return _cut(lines, statements, task | future), _cut(
+        lines, statements, theirs | future, comments
+    )
 
 
 class _Statement:
@@ -64,6 +73,13 @@ class _Statement:
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
                 self.reads.add(inner.id)
+
+    @property
+    def lines(self) -> range:
+        """Numbers of the lines that it fills, from zero, its decorators with them."""
+        decorators = getattr(self.node, "decorator_list", [])
+        first = min([self.node.lineno, *(one.lineno for one in decorators)])
+        return range(first - 1, self.node.end_lineno or self.node.lineno)
 
     def _collect_bindings(self, node: ast.stmt) -> None:
         for inner in ast.walk(node):
@@ -105,13 +121,15 @@ def _reach(statements: list[_Statement], roots: Iterable[str], barred: Iterable[
     return reached
 
 
-def _cut(lines: list[str], statements: list[_Statement], places: set[int]) -> str:
+def _cut(
+    lines: list[str],
+    statements: list[_Statement],
+    places: set[int],
+    comments: Mapping[int, str] = MappingProxyType({}),
+) -> str:
     """The statements in their places; other lines are left empty, so that line numbers stay true."""
-    kept = ["\n"] * len(lines)
+    kept = [comments.get(number, "\n") for number in range(len(lines))]
     for place in sorted(places):
-        node = statements[place].node
-        decorators = getattr(node, "decorator_list", [])
-        first = min([node.lineno, *(one.lineno for one in decorators)])
-        for number in range(first - 1, node.end_lineno or node.lineno):
+        for number in statements[place].lines:
             kept[number] = lines[number]
     return "".join(kept)

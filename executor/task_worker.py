@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernel_skills.executor.admission import describe_problem, refusal
-from kernel_skills.executor.bench import bench_workload
+from kernel_skills.executor.bench import Baselines, bench_workload
 from kernel_skills.executor.channel import Channel
 from kernel_skills.executor.checks import list_checks, run_check
 from kernel_skills.executor.failure import describe_failure
@@ -32,7 +32,9 @@ def serve(channel: Channel) -> None:
         try:
             answer = operation(message, fds)
         except CandidateFailed as failed:
-            answer = {"status": failed.status, "log": failed.log, "dead": failed.dead}
+            answer = {
+                "status": failed.status, "log": failed.log, "dead": failed.dead, "rule": failed.rule,
+            }  # fmt: skip
         except ReferenceFailed as failed:
             answer = {
                 "failed": "RUNTIME_ERROR",
@@ -53,17 +55,26 @@ class TaskWorker:
         self._task: Task | None = None
         self._reference: Reference | None = None
         self._candidate: RemoteCandidate | None = None
+        self._strict = True
+        self._keep = False
+        self._baselines: dict[str, Baselines] = {}
 
     def do_open(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """Load the reference. Matrix products keep full float32 on both sides: like is compared with like."""
-        self._device = message["device"]
+        self._device, self._keep = message["device"], bool(message.get("keep"))
         if self._device != "cpu":
             torch.cuda.set_device(torch.device(self._device))
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         self._task = Task.model_validate(message["task"])
-        kind = KeptReference if message.get("keep") else Reference
-        self._reference = kind(self._task)
+        if self._task.opinfo is not None:
+            # PyTorch's tests take 2 s to import
+            from kernel_skills.executor.opinfo_samples import OpInfoReference
+
+            self._reference = OpInfoReference(self._task, self._device)
+        else:
+            kind = KeptReference if self._keep else Reference
+            self._reference = kind(self._task)
         return {"ok": True, **(self._describe_device() if self._device != "cpu" else {})}
 
     def do_probe(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
@@ -85,11 +96,15 @@ class TaskWorker:
         }
 
     def do_attach(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Take over the channel of a candidate worker; the one before is let go."""
+        """Take over the channel of a candidate worker, and judge its import; the one before is let go."""
         if self._candidate is not None:
             self._candidate.close()
         channel = Channel.from_fd(fds[0])
-        self._candidate = RemoteCandidate(channel, self._device, message["timeout_s"])
+        self._strict = message["policy"] == "strict"
+        self._candidate = RemoteCandidate(
+            channel, self._device, message["timeout_s"], message["policy"]
+        )
+        self._candidate.judge_loaded(message["facts"])
         return {"ok": True}
 
     def do_reference(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
@@ -104,6 +119,10 @@ class TaskWorker:
         sources = [SourceFile.model_validate(source) for source in message["sources"]]
         return describe_problem(sources, message["adapter"], message["device"])
 
+    def do_samples(self, _message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Say which samples PyTorch draws for the operator of the Task."""
+        return self._loaded().describe()
+
     def do_admit(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
         """Say why a Workload cannot tell a kernel from nothing, or nothing."""
         workload = Workload.model_validate(message["workload"])
@@ -113,7 +132,8 @@ class TaskWorker:
         return {"refusal": refusal(self._loaded(), workload, message["seed"], self._device)}
 
     def do_verify(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
-        reference, workload = self._loaded(), Workload.model_validate(message["workload"])
+        workload = Workload.model_validate(message["workload"])
+        reference = self._loaded().at(workload)
         if self._device == "cpu" and (reason := too_large_for_interpreter(reference, workload)):
             return {"status": "SKIPPED", "log": reason}
         verdict = verify_workload(
@@ -124,17 +144,22 @@ class TaskWorker:
         self._attached().release()
         return {
             "status": verdict.status, "log": verdict.log, "correctness": verdict.correctness(),
-            "checks_not_run": verdict.checks_not_run,
+            "checks_not_run": verdict.checks_not_run, "rule": verdict.rule,
+            "torch_operators": verdict.torch_operators, "seconds": verdict.seconds,
         }  # fmt: skip
 
     def do_bench(self, message: dict[str, Any], _: list[int]) -> dict[str, Any]:
+        """Measure a Workload; its baselines once, where many candidates of one problem come."""
         reference, workload = self._loaded(), Workload.model_validate(message["workload"])
         measurement = bench_workload(
             reference, self._attached(), workload,
             seed=message["seed"], device=self._device, config=message["config"],
-            fewest_bytes=message["fewest_bytes"],
             baselines=reference.definition.baselines if message["baselines"] else None,
+            measured=self._baselines.get(workload.uuid), strict=self._strict,
         )  # fmt: skip
+        if self._keep and measurement.verdict.passed and measurement.baselines:
+            found = Baselines(measurement.baselines, measurement.errors)
+            self._baselines.setdefault(workload.uuid, found)
         self._attached().release()
         return measurement.to_json()
 

@@ -39,6 +39,12 @@ def time_by_events(calls: Sequence[Callable[[], Any]]) -> list[float]:
     return [a.elapsed_time(b) for a, b in itertools.pairwise(events)]
 
 
+def device_time(call: Callable[[], Any]) -> float:
+    """Return the milliseconds that the device works on one call, the shortest of three."""
+    call()
+    return min(time_by_events([call])[0] for _ in range(3))
+
+
 class GraphTimer:
     """All calls captured once, in order, as one CUDA graph; each replay yields one sample of their mean."""
 
@@ -67,6 +73,13 @@ class GraphTimer:
         end.record()
         torch.cuda.synchronize()
         return [start.elapsed_time(end) / self._count]
+
+    def replay(self, count: int) -> None:
+        """Replay a number of times and wait for the device."""
+        torch.cuda.synchronize()
+        for _ in range(count):
+            self._graph.replay()
+        torch.cuda.synchronize()
 
 
 def percentile(samples: Sequence[float], share: float) -> float:

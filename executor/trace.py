@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, field_validator
 
 from kernel_skills.executor.models import Record, Scalar, Workload
 
@@ -44,6 +44,19 @@ class DeviceState(Record):
     other_processes: int | None = None
 
 
+class Sandbox(Record):
+    """What kept the workers of a run away from the machine."""
+
+    level: Literal["embedded", "strong"]
+    landlock_abi: int
+    """0 where the kernel has none."""
+    seccomp: bool
+    uid: int
+    """The user that the workers were."""
+    lost: tuple[str, ...] = ()
+    """What the machine could not hold, in words."""
+
+
 class Environment(Record):
     """The machine and toolchain of an Evaluation."""
 
@@ -55,7 +68,13 @@ class Environment(Record):
     """The Target that the hardware is: a run asked for `h100` on an H200 says `h200`."""
     arch: str = "cpu"
     device_state: DeviceState | None = None
-    sandbox: str = "none"
+    sandbox: Sandbox | None = None
+    """None in records that are older than the sandbox."""
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _none_by_name(cls, value: object) -> object:
+        return None if value == "none" else value
 
 
 # --- what was found ---------------------------------------------------------------------------
@@ -169,6 +188,8 @@ class Outcome(Record):
     log: str = ""
     kernels: tuple[KernelReport, ...] = ()
     checks_not_run: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = Field(default_factory=dict)
+    """Wall time of judging, by phase."""
 
 
 class Passed(Outcome):
@@ -177,6 +198,10 @@ class Passed(Outcome):
     correctness: Correctness
     performance: Performance | None = None
     """Absent where nothing was measured."""
+    torch_share: float | None = Field(default=None, ge=0, le=1)
+    """Of a call's device time, what torch's operators take; None where it was not measured."""
+    torch_operators: Mapping[str, int] = Field(default_factory=dict)
+    """Operators of torch that computed in one call, with how often; empty under `strict`."""
 
 
 class LintRejected(Outcome):
@@ -187,12 +212,16 @@ class LintRejected(Outcome):
 class IncorrectNumerical(Outcome):
     status: Literal["INCORRECT_NUMERICAL"] = "INCORRECT_NUMERICAL"
     correctness: Correctness
+    rule: str = ""
+    """The check of the runtime that was not passed, e.g. `R-fp64`; docs/judging-a-kernel.md lists them."""
 
 
 class Failed(Outcome):
     """Every failure whose whole story is its status and its log."""
 
     status: FailedStatus
+    rule: str = ""
+    """The check of the runtime that was not passed; empty where the candidate merely failed."""
 
 
 class Skipped(Outcome):

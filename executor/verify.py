@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 
 from kernel_skills.executor.compare import Comparison, compare, factor
 from kernel_skills.executor.errors import InvalidPackage
+from kernel_skills.executor.expected import Draw, Expected, expected_of
 from kernel_skills.executor.expressions import evaluate, holds
 from kernel_skills.executor.inputs import dtype_of
 from kernel_skills.executor.models import RandomInput, Scalar, Workload
@@ -24,7 +27,6 @@ _INTERPRETER_ELEMENTS = 1 << 22
 _INTERPRETER_FLOPS = 2e9
 _FUZZED_SHAPES = 2
 _FUZZ_TRIES = 60
-_FEW_ELEMENTS, _HONEST_DRAWS = 16, 7
 
 
 @dataclass
@@ -33,12 +35,29 @@ class Verdict:
 
     status: str = "PASSED"
     log: str = ""
+    rule: str = ""
+    """The check of the runtime that was not passed."""
     comparisons: list[Comparison] = field(default_factory=list)
     checks_not_run: list[str] = field(default_factory=list)
+    torch_operators: dict[str, int] = field(default_factory=dict)
+    """Operators of torch that computed in one call, with how often."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time by phase."""
 
     @property
     def passed(self) -> bool:
         return self.status == "PASSED"
+
+    @contextlib.contextmanager
+    def phase(self, name: str, device: str) -> Iterator[None]:
+        """Add the time of the block, work on the device included, to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if device != "cpu":
+                torch.cuda.synchronize()
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def correctness(self) -> dict[str, Any]:
         """Return the fields of `trace.Correctness`: the worst over all comparisons."""
@@ -59,9 +78,9 @@ class Verdict:
 class _Wrong(Exception):
     """Ends a verification with a status and a log."""
 
-    def __init__(self, status: str, log: str) -> None:
+    def __init__(self, status: str, log: str, rule: str) -> None:
         super().__init__(log)
-        self.status, self.log = status, log
+        self.status, self.log, self.rule = status, log, rule
 
 
 @dataclass(frozen=True)
@@ -112,11 +131,11 @@ def verify_workload(
         for case in _cases(reference, workload, seed, constraints, verdict):
             _run_case(reference, candidate, case, device, config, verdict)
     except _Wrong as wrong:
-        verdict.status, verdict.log = wrong.status, wrong.log
+        verdict.status, verdict.log, verdict.rule = wrong.status, wrong.log, wrong.rule
     except CandidateFailed as failed:
         if failed.dead:
             raise
-        verdict.status, verdict.log = failed.status, failed.log
+        verdict.status, verdict.log, verdict.rule = failed.status, failed.log, failed.rule
     return verdict
 
 
@@ -189,61 +208,40 @@ def _run_case(
     config: Mapping[str, Scalar],
     verdict: Verdict,
 ) -> None:
-    tensors, scalars = reference.draw(case.workload, case.seed, device, case.layout)
+    with verdict.phase("draw", device):
+        tensors, scalars = reference.draw(case.workload, case.seed, device, case.layout)
     try:
-        candidate.place(0, tensors)
+        with verdict.phase("place", device):
+            candidate.place(0, tensors)
         # the candidate runs before the reference, so freed memory never holds the answer
-        outputs = candidate.call(0, scalars, config)
-        exact = reference.exact(tensors, scalars)
-        honest = reference.honest(tensors, scalars, case.workload)
-        honest = _steadied(reference, case, device, exact, honest)
-        check_outputs(reference, case.workload, outputs, exact, honest, verdict)
-        if not candidate.inputs_intact(0, tensors):
-            raise _Wrong("CHEATING", "an input was changed by the call")
+        with verdict.phase("call", device):
+            outputs = candidate.call(0, scalars, config)
+        verdict.torch_operators.update(candidate.torch_operators)
+        with verdict.phase("reference", device):
+            draw = Draw(case.workload, case.seed, device, case.layout)
+            expected = expected_of(reference, draw, tensors, scalars)
+        with verdict.phase("compare", device):
+            check_outputs(reference, case.workload, outputs, expected, verdict)
+        with verdict.phase("inputs", device):
+            if not candidate.inputs_intact(0, tensors):
+                raise _Wrong("CHEATING", "an input was changed by the call", "R-input-immut")
         if verdict.passed and case.repeats:
-            first = [_cloned(output) for output in outputs]
-            # the interpreter's order of programs is no device's
-            again = candidate.call(0, scalars, config, "reversed")
-            _check_repeat(reference, case.workload, first, again, exact, honest, verdict)
-            if case.workload.purpose == "smoke" and verdict.passed:
-                _check_kernels_matter(reference, candidate, case, scalars, config, exact, honest)
+            with verdict.phase("repeat", device):
+                first = [_cloned(output) for output in outputs]
+                # the interpreter's order of programs is no device's; and a candidate may not tell by
+                # torch's grad mode which call is looked at
+                again = candidate.call(0, scalars, config, "reversed", gradients=False)
+                _check_repeat(reference, case.workload, first, again, expected, verdict)
+            with verdict.phase("ablate", device):
+                if case.workload.purpose == "smoke" and verdict.passed:
+                    _check_kernels_matter(reference, candidate, case, scalars, config, expected)
     except _Wrong as wrong:
-        raise _Wrong(wrong.status, f"{case.title}: {wrong.log}") from None
+        raise _Wrong(wrong.status, f"{case.title}: {wrong.log}", wrong.rule) from None
     except CandidateFailed as failed:
-        raise CandidateFailed(failed.status, f"{case.title}: {failed.log}", failed.dead) from None
+        log = f"{case.title}: {failed.log}"
+        raise CandidateFailed(failed.status, log, failed.dead, failed.rule) from None
     if not verdict.passed:
-        raise _Wrong(verdict.status, f"{case.title}: {verdict.log}")
-
-
-def _steadied(
-    reference: Reference,
-    case: Case,
-    device: str,
-    exact: Sequence[torch.Tensor],
-    honest: Sequence[torch.Tensor],
-) -> list[torch.Tensor]:
-    """Return the honest results, those of few elements with the largest error of several draws.
-
-    A single sum may be exact by luck, and a tolerance earned from it would fail the next honest sum.
-    """
-    few = [0 < output.numel() <= _FEW_ELEMENTS and output.is_floating_point() for output in honest]
-    if not any(few):
-        return list(honest)
-    errors = [
-        float((h.double() - e.double()).abs().max()) if f else 0.0
-        for f, h, e in zip(few, honest, exact, strict=True)
-    ]
-    for turn in range(_HONEST_DRAWS):
-        seed = derive_seed(case.seed, "honest", turn)
-        tensors, scalars = reference.draw(case.workload, seed, device, case.layout)
-        again = reference.honest(tensors, scalars, case.workload)
-        for at, (h, e) in enumerate(zip(again, reference.exact(tensors, scalars), strict=True)):
-            if few[at] and math.isfinite(error := float((h.double() - e.double()).abs().max())):
-                errors[at] = max(errors[at], error)
-    return [
-        e.double() + error if f and math.isfinite(error) else h
-        for f, h, e, error in zip(few, honest, exact, errors, strict=True)
-    ]
+        raise _Wrong(verdict.status, f"{case.title}: {verdict.log}", verdict.rule)
 
 
 def _check_kernels_matter(
@@ -252,11 +250,10 @@ def _check_kernels_matter(
     case: Case,
     scalars: Mapping[str, Any],
     config: Mapping[str, Scalar],
-    exact: Sequence[torch.Tensor],
-    honest: Sequence[torch.Tensor],
+    expected: Expected,
 ) -> None:
     """Without its launches a candidate must miss the answer, or fail: else the kernels are a decoy."""
-    if not any(output.numel() for output in exact):
+    if not any(output.numel() for output in expected.exact):
         return
     without = Verdict()
     try:
@@ -265,9 +262,10 @@ def _check_kernels_matter(
         if failed.dead:
             raise
         return
-    check_outputs(reference, case.workload, outputs, exact, honest, without)
+    check_outputs(reference, case.workload, outputs, expected, without)
     if without.passed:
-        raise _Wrong("CHEATING", "the answer is right without its kernels: they are a decoy")
+        log = "the answer is right without its kernels: they are a decoy"
+        raise _Wrong("CHEATING", log, "R-ablate")
 
 
 def _cloned(output: Output) -> torch.Tensor:
@@ -279,47 +277,52 @@ def check_outputs(
     reference: Reference,
     workload: Workload,
     outputs: Sequence[Output],
-    exact: Sequence[torch.Tensor],
-    honest: Sequence[torch.Tensor],
+    expected: Expected,
     verdict: Verdict,
 ) -> None:
-    """Compare all outputs; on the first that fails, set the verdict's status and log."""
+    """Compare all outputs; on the first that fails, set the verdict's status, log and rule."""
     names = list(reference.definition.outputs)
-    expected = reference.expected(workload)
+    forms = reference.expected(workload)
     if len(outputs) != len(names):
-        verdict.status = "INCORRECT_SHAPE"
+        verdict.status, verdict.rule = "INCORRECT_SHAPE", "R-type"
         verdict.log = f"returned {len(outputs)} values; the definition names {len(names)}"
         return
     specs = reference.definition.tensor_inputs.values()
     dtypes = [dtype_of(spec, reference.definition, workload) for spec in specs]
-    for name, output, (shape, dtype), ref, fair in zip(
-        names, outputs, expected, exact, honest, strict=True
+    for name, output, (shape, dtype), exact, honest in zip(
+        names, outputs, forms, expected.exact, expected.honest, strict=True
     ):
         if failure := _form_failure(name, output, shape, dtype):
-            verdict.status, verdict.log = failure
+            verdict.status, verdict.log, verdict.rule = failure
             return
         assert output.tensor is not None
         k = factor([*dtypes, dtype], reference.definition.tolerance)
-        result = compare(output.tensor, ref, fair, reference.definition.tolerance, k)
+        result = compare(output.tensor, exact, honest, reference.definition.tolerance, k)
         verdict.comparisons.append(result)
         if not result.passed:
             verdict.status, verdict.log = "INCORRECT_NUMERICAL", f"{name}: {result.reason}"
+            verdict.rule = "R-fp64"
             return
 
 
 def _form_failure(
     name: str, output: Output, shape: tuple[int, ...], dtype: torch.dtype
-) -> tuple[str, str] | None:
-    """Return (status, log) where an output is not a plain tensor of the right shape, dtype and device."""
+) -> tuple[str, str, str] | None:
+    """Return (status, log, rule) where an output is no plain tensor of the right shape, dtype and device."""
     tensor = output.tensor
     if tensor is None:
-        return "INCORRECT_SHAPE", f"{name} is a {output.type_name}, not a plain torch.Tensor"
+        return (
+            "INCORRECT_SHAPE",
+            f"{name} is a {output.type_name}, not a plain torch.Tensor",
+            "R-type",
+        )
     if tuple(tensor.shape) != shape:
-        return "INCORRECT_SHAPE", f"{name} has shape {tuple(tensor.shape)}; expected {shape}"
+        log = f"{name} has shape {tuple(tensor.shape)}; expected {shape}"
+        return "INCORRECT_SHAPE", log, "R-type"
     if tensor.dtype != dtype:
-        return "INCORRECT_DTYPE", f"{name} is {tensor.dtype}; expected {dtype}"
+        return "INCORRECT_DTYPE", f"{name} is {tensor.dtype}; expected {dtype}", "R-type"
     if output.aliases_input and tensor.numel():
-        return "CHEATING", f"{name} shares its memory with an input"
+        return "CHEATING", f"{name} shares its memory with an input", "R-alias"
     return None
 
 
@@ -336,17 +339,16 @@ def _check_repeat(
     workload: Workload,
     first: Sequence[torch.Tensor],
     again: Sequence[Output],
-    exact: Sequence[torch.Tensor],
-    honest: Sequence[torch.Tensor],
+    expected: Expected,
     verdict: Verdict,
 ) -> None:
     """A repeat may differ in rounding unless the definition promises determinism; it may not leave tolerance."""
     if len(first) == len(again) and all(map(_same_bits, first, again)):
         return
     if reference.definition.deterministic:
-        raise _Wrong(
-            "NONDETERMINISTIC", "a repeated call differs, and the definition promises not to"
-        )
-    check_outputs(reference, workload, again, exact, honest, verdict)
+        log = "a repeated call differs, and the definition promises not to"
+        raise _Wrong("NONDETERMINISTIC", log, "R-determinism")
+    check_outputs(reference, workload, again, expected, verdict)
     if not verdict.passed:
-        raise _Wrong("NONDETERMINISTIC", f"a repeated call leaves tolerance: {verdict.log}")
+        log = f"a repeated call leaves tolerance: {verdict.log}"
+        raise _Wrong("NONDETERMINISTIC", log, "R-determinism")

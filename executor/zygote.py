@@ -1,7 +1,8 @@
-"""A warm process that imports torch and triton once and forks a child per role.
+"""A warm process that imports torch and triton once, forks a child per role and holds each to its limits.
 
 It never touches CUDA, so each child starts with a clean driver in a few milliseconds (import costs 1.5 to 3 s, a fork
-about 10 ms). It is the subreaper of whatever its children leave behind, and dies with its parent.
+about 10 ms). A child confines itself before it serves its role. This process is the subreaper of whatever its children
+leave behind, and dies with its parent.
 
 Run as `python -m kernel_skills.executor.zygote FD`.
 """
@@ -13,15 +14,17 @@ import ctypes
 import gc
 import importlib
 import os
+import select
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
-
 from kernel_skills.executor.channel import Channel, PeerGone
+from kernel_skills.executor.process_tree import kill_all
+from kernel_skills.executor.sandbox import Confinement, confine
+from kernel_skills.executor.watch import INTERVAL_S, Watch, kill_others
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -30,6 +33,7 @@ ROLES = {
     "task": "kernel_skills.executor.task_worker",
     "candidate": "kernel_skills.executor.candidate_worker",
     "compile": "kernel_skills.executor.compile_worker",
+    "probe": "kernel_skills.executor.device_probe",
 }
 
 
@@ -51,43 +55,44 @@ def main() -> None:
         importlib.import_module(module)
     # objects of the imports never die, so children need not copy their pages to count them
     gc.freeze()
-    control.send({"ready": True, "pid": os.getpid()})
+    control.send({"ready": True, "imports": sys.path}, fds=[own := os.pidfd_open(os.getpid())])
+    os.close(own)
     serve(control)
 
 
 def serve(control: Channel) -> None:
-    """Answer `fork` and `reap` until the parent closes the channel."""
-    children: set[int] = set()
+    """Answer `fork` and `reap` until the parent closes the channel; look at the children in between."""
+    watch = Watch()
+    asked = select.poll()
+    asked.register(control.fileno(), select.POLLIN)
     while True:
+        while not watch.idle and not asked.poll(INTERVAL_S * 1000):
+            watch.look()
         try:
             message, _, fds = control.receive()
         except PeerGone:
             _end_all()
         match message["op"]:
             case "fork":
-                pid = fork_child(message, fds[0], control)
-                children.add(pid)
-                control.send({"pid": pid})
+                fork_child(message, fds[0], control, watch)
             case "reap":
-                children.discard(message["pid"])
-                control.send(reap(message["pid"], message["timeout_s"], children))
+                control.send(reap(message["pid"], message["timeout_s"], watch))
 
 
-def fork_child(message: dict[str, Any], fd: int, control: Channel) -> int:
-    """Start a child that serves its role on `fd` and never returns here; return its process id."""
-    pid = os.fork()
-    if pid:
+def fork_child(message: dict[str, Any], fd: int, control: Channel, watch: Watch) -> None:
+    """Start a child that serves its role on `fd` and never returns here; tell the parent which process it is."""
+    confinement = Confinement.model_validate(message["confinement"])
+    log = Path(message["log"])
+    if pid := os.fork():
         os.close(fd)
-        return pid
+        watch.add(pid, confinement.limits, confinement.write, log)
+        # its number is another one where this process has a namespace of its own
+        child = os.pidfd_open(pid)
+        control.send({"pid": pid}, fds=[child])
+        os.close(child)
+        return
     try:
-        control.close()
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.environ.update(message["env"])
-        _silence(Path(message["log"]))
-        os.chdir(message["folder"])
+        _begin(message, fd, confinement, log)
         importlib.import_module(ROLES[message["role"]]).serve(Channel.from_fd(fd))
     except PeerGone:
         os._exit(0)
@@ -99,6 +104,23 @@ def fork_child(message: dict[str, Any], fd: int, control: Channel) -> int:
     os._exit(0)
 
 
+def _begin(message: dict[str, Any], fd: int, confinement: Confinement, log: Path) -> None:
+    """Make the new process a worker: alone in its session, its output in a file, confined to its folders."""
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # what it starts stays below it in the process tree, however often it forks
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    os.environ.update(message["env"])
+    os.umask(0o077)
+    _silence(log)
+    os.chdir(message["folder"])
+    confine(confinement, [fd])
+    # a change of user clears it
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    Path(os.environ["TMPDIR"]).mkdir(exist_ok=True)
+
+
 def _silence(log: Path) -> None:
     """Send standard output and error to a file: results never come from them."""
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -108,7 +130,7 @@ def _silence(log: Path) -> None:
     os.dup2(fd, 2)
 
 
-def reap(pid: int, timeout_s: float, siblings: set[int]) -> dict[str, Any]:
+def reap(pid: int, timeout_s: float, watch: Watch) -> dict[str, Any]:
     """Wait for a child, end it when the time is over, and kill everything that it left behind."""
     deadline = time.monotonic() + timeout_s
     status = None
@@ -117,39 +139,26 @@ def reap(pid: int, timeout_s: float, siblings: set[int]) -> dict[str, Any]:
         if done:
             status = os.waitstatus_to_exitcode(code)
         elif time.monotonic() > deadline:
-            kill_session(pid)
+            kill_all([pid])
             _, code = os.waitpid(pid, 0)
             status = os.waitstatus_to_exitcode(code)
         else:
+            watch.look()
             time.sleep(0.002)
-    kill_session(pid)
-    return {"status": status, "orphans": kill_orphans(siblings)}
+    why = watch.forget(pid)
+    orphans = kill_others(watch.pids)
+    for left in Path("/dev/shm").glob(f"torch_{pid}_*"):
+        # a killed process cannot remove what counts the users of its exported memory
+        with contextlib.suppress(OSError):
+            left.unlink()
+    return {"status": status, "why": why, "orphans": orphans}
 
 
 def _end_all(*_: object) -> NoReturn:
     """Kill every descendant, then end: the parent is gone, or tells us to."""
-    # a process that forks while it is looked for is found in the next round, as this is the subreaper
-    while kill_orphans(set()):
+    while kill_others(set()):
         pass
     os._exit(0)
-
-
-def kill_session(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def kill_orphans(siblings: set[int]) -> int:
-    """Kill processes that were reparented to this subreaper: a child's children that left its session."""
-    killed = 0
-    for process in psutil.Process().children(recursive=True):
-        if process.pid in siblings or any(parent.pid in siblings for parent in process.parents()):
-            continue
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-            process.wait(1)
-            killed += 1
-    return killed
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from kernel_skills.executor.errors import InvalidPackage, KernelSkillsError
 from kernel_skills.executor.models import Workload
+from kernel_skills.executor.run_journal import RunJournal
 from kernel_skills.executor.trace import Passed, Trace
 from kernel_skills.registry.digest import EVIDENCE_FOLDER, variant_digest
 from kernel_skills.registry.home import data_home
@@ -43,7 +44,7 @@ class EvidenceStore:
             raise InvalidPackage(
                 f"{trace.definition!r} names no definition; use lower-case words and hyphens"
             )
-        file = self._folder / f"{trace.definition}.jsonl"
+        file = self.file(trace.definition)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _append_line(file, trace.model_dump_json().encode() + b"\n")
@@ -51,6 +52,10 @@ class EvidenceStore:
             raise KernelSkillsError(
                 f"{file}: evidence not written: {error.strerror}; mend that and run again"
             ) from error
+
+    def file(self, definition: str) -> Path:
+        """Return where the Traces of a definition are; it need not be there."""
+        return self._folder / f"{definition}.jsonl"
 
     def traces(self) -> Iterator[Trace]:
         """Yield every Trace, file by file in the order written; a bad line costs a `MalformedEvidence` warning."""
@@ -84,6 +89,11 @@ def own_evidence(skill: Skill) -> EvidenceStore:
 def home_evidence(skill_name: str) -> EvidenceStore:
     """Return the evidence of a skill in the data home: what every run adds to."""
     return EvidenceStore(data_home() / EVIDENCE_FOLDER / skill_name)
+
+
+def run_journal() -> RunJournal:
+    """Return where runs say what is to be recorded if they are killed."""
+    return RunJournal(data_home() / "runs")
 
 
 def evidence_of(skill: Skill) -> Iterator[Trace]:

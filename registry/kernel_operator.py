@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -141,7 +142,8 @@ class Operator:
             if key in _warned:
                 return
             _warned.add(key)
-        warnings.warn(f"{self.label}: {reason}", ReferenceFallback, stacklevel=2)
+        message = f"{self.label}: {reason}"
+        warnings.warn(message, ReferenceFallback, stacklevel=_callers_level())
 
     def overload(self) -> Any:
         """Return the `torch.library` operator, registered on the first call.
@@ -229,3 +231,15 @@ def _unaliased(
         fresh.append(output.clone() if address in seen and output.numel() else output)
         seen.add(address)
     return tuple(fresh)
+
+
+def _callers_level() -> int:
+    """Return the `stacklevel`, seen from the function that asks, of the line that called the kernel: neither ours nor torch's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and _is_between(str(frame.f_globals.get("__name__"))):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _is_between(module: str) -> bool:
+    return module.startswith(("kernel_skills.", "torch.")) or module == "torch"

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from kernel_skills.executor.environment import Device, find_device, gpu_in_words
 from kernel_skills.executor.errors import UsageError
-from kernel_skills.executor.judge import Judgement, JudgeRequest, Report, judge
+from kernel_skills.executor.judge import JudgeRequest, Report, judge
+from kernel_skills.executor.judgement import Judgement
 from kernel_skills.executor.models import Record, Scalar, Workload
 from kernel_skills.executor.ncu import NoCounters, collect, find_ncu
 from kernel_skills.executor.pool import LocalPool

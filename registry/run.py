@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
-from kernel_skills.executor.environment import Device, find_device, gpu_in_words
-from kernel_skills.executor.errors import NoDevice, UsageError
-from kernel_skills.executor.judge import (
-    Judged,
-    Judgement,
-    JudgeRequest,
-    Report,
-    judge,
+from kernel_skills.executor.environment import (
+    Device,
+    cpu_environment,
+    device_environment,
+    find_device,
+    gpu_in_words,
 )
-from kernel_skills.executor.models import Record, Scalar, content_digest
+from kernel_skills.executor.errors import DeviceQuarantined, NoDevice, UsageError
+from kernel_skills.executor.judge import JudgeRequest, Report, judge
+from kernel_skills.executor.judgement import Judged, Judgement, JudgementCut
+from kernel_skills.executor.models import Record, Scalar
 from kernel_skills.executor.pool import LocalPool
+from kernel_skills.executor.run_journal import Pledge
+from kernel_skills.executor.sandbox import SandboxChoice
 from kernel_skills.executor.seeds import secret_seed
 from kernel_skills.executor.targets import Target
 from kernel_skills.executor.toolchain import installed_toolchain
-from kernel_skills.executor.trace import Seed, Trace
-from kernel_skills.registry.digest import variant_digest
-from kernel_skills.registry.evidence import home_evidence, newest_match, own_evidence
+from kernel_skills.executor.trace import Failed, Seed, Trace
+from kernel_skills.registry.digest import definition_digest, variant_digest
+from kernel_skills.registry.evidence import home_evidence, newest_match, own_evidence, run_journal
 from kernel_skills.registry.models import Skill
 from kernel_skills.registry.package import identity_of, solution_of, task_of
 from kernel_skills.registry.plans import Plan, Selection, make_plans
@@ -41,6 +45,7 @@ class RunOptions(Selection):
     record: bool = False
     seed: int = 0
     timeout_s: float = 120.0
+    sandbox: SandboxChoice = "embedded"
 
 
 class VariantRun(Record):
@@ -69,7 +74,15 @@ class SkillRun(Record):
 
     @property
     def accepted(self) -> bool:
-        return bool(self.runs) and all(run.judgement.accepted for run in self.runs)
+        return self.verdict == "accepted"
+
+    @property
+    def verdict(self) -> Literal["accepted", "not accepted", "not verified"]:
+        """`not verified`: nothing failed, but nothing ran that could have; compiled at most."""
+        verdicts = {run.judgement.verdict for run in self.runs}
+        if not verdicts or "not accepted" in verdicts:
+            return "not accepted"
+        return "accepted" if "accepted" in verdicts else "not verified"
 
 
 def run_skill(
@@ -85,14 +98,15 @@ def run_skill(
         UsageError: what is asked for does not exist on a CPU.
     """
     require_runnable(skill)
+    run_journal().settle()
     if target.backend == "cpu":
         _check_for_cpu(skill, options)
-    with LocalPool() as pool:
-        device = find_device(pool, options.device)
+    with LocalPool(sandbox=options.sandbox) as pool:
+        device, here = _device_here(pool, options)
         fitting = device if device and device.arch == target.arch else None
         if fitting is None and options.require_hardware:
             raise NoDevice(
-                f"{target.name} needs a GPU of architecture {target.arch}, and {gpu_in_words(device)}; "
+                f"{target.name} needs a GPU of architecture {target.arch}, and {here}; "
                 "run without --require-hardware to compile and verify only"
             )
         # both start now: importing torch takes seconds, and planning does not need it
@@ -118,7 +132,7 @@ def run_skill(
             path=skill.path,
             target=target,
             device=fitting,
-            note=_note(target, device, fitting),
+            note=_note(target, here, fitting),
             runs=tuple(runs),
         )
 
@@ -134,7 +148,18 @@ def _check_for_cpu(skill: Skill, options: RunOptions) -> None:
         )
 
 
-def _note(target: Target, device: Device | None, fitting: Device | None) -> str:
+def _device_here(pool: LocalPool, options: RunOptions) -> tuple[Device | None, str]:
+    """Return the GPU and a clause that says which it is; a chip that no Target describes is none to measure on."""
+    try:
+        device = find_device(pool, options.device)
+    except DeviceQuarantined:
+        raise
+    except NoDevice as unknown:
+        return None, str(unknown)
+    return device, gpu_in_words(device)
+
+
+def _note(target: Target, here: str, fitting: Device | None) -> str:
     if fitting and fitting.target.name != target.name:
         return (
             f"asked for {target.name}; measured on {fitting.hardware}, which has the same architecture "
@@ -143,7 +168,7 @@ def _note(target: Target, device: Device | None, fitting: Device | None) -> str:
     if fitting:
         return f"measured on {fitting.hardware}"
     compiled = "nothing compiled" if target.backend == "cpu" else f"compiled for {target.arch}"
-    return f"{gpu_in_words(device)}: {compiled}, verified in Triton's interpreter, nothing measured"
+    return f"{here}: {compiled}, verified in Triton's interpreter, nothing measured"
 
 
 # --- running ----------------------------------------------------------------------------------
@@ -174,10 +199,23 @@ def _run_plan(
         seed=seed,
         timeout_s=options.timeout_s,
     )
-    judgement = judge(request, pool, device, report)
-    keep = _keeper(skill, plan, asked, kept, options.record)
-    for judged in judgement.judged:
-        keep(judged)
+    trace = _tracer(skill, plan, asked, kept)
+    with run_journal().pledged(list(_pledges(skill, plan, device, pool, trace))):
+        stores = [home_evidence(skill.name), *([own_evidence(skill)] if options.record else [])]
+
+        def keep(judgement: Judgement) -> None:
+            for judged in judgement.judged:
+                if judged.evaluation.status != "SKIPPED":
+                    for store in stores:
+                        store.append(trace(judged))
+
+        try:
+            judgement = judge(request, pool, device, report)
+        except JudgementCut as cut:
+            # what had its turn before stays true
+            keep(cut.judgement)
+            raise
+        keep(judgement)
     return VariantRun(
         definition=plan.definition.name,
         variant=plan.variant.id,
@@ -208,18 +246,13 @@ def _tuned_configs(
             yield workload.uuid, tuned.config
 
 
-def _keeper(
-    skill: Skill, plan: Plan, asked: Target, seed: Seed, record: bool
-) -> Callable[[Judged], None]:
-    """Return what appends one outcome to the evidence."""
+def _tracer(skill: Skill, plan: Plan, asked: Target, seed: Seed) -> Callable[[Judged], Trace]:
+    """Return what makes a line of evidence of an outcome."""
     identity = identity_of(skill, plan.variant)
-    digest = content_digest(plan.definition)
-    stores = [home_evidence(skill.name), *([own_evidence(skill)] if record else [])]
+    digest = definition_digest(plan.definition)
 
-    def keep(judged: Judged) -> None:
-        if judged.evaluation.status == "SKIPPED":
-            return
-        trace = Trace(
+    def trace(judged: Judged) -> Trace:
+        return Trace(
             definition=plan.definition.name,
             workload=judged.workload,
             solution=f"{skill.name}.{plan.definition.name}.{plan.variant.id}",
@@ -229,10 +262,28 @@ def _keeper(
             requested_target=asked.name,
             seed=seed,
         )
-        for store in stores:
-            store.append(trace)
 
-    return keep
+    return trace
+
+
+def _pledges(
+    skill: Skill,
+    plan: Plan,
+    device: Device | None,
+    pool: LocalPool,
+    trace: Callable[[Judged], Trace],
+) -> Iterator[Pledge]:
+    """Yield what the evidence is to say if this run is killed."""
+    found = device_environment(device) if device else cpu_environment()
+    environment = found.model_copy(update={"sandbox": pool.sandbox})
+    cut = Failed(
+        status="INTERRUPTED", environment=environment, log="the run was killed before its end"
+    )
+    file = home_evidence(skill.name).file(plan.definition.name)
+    for workload in plan.workloads:
+        if device is not None or workload.purpose != "bench":
+            judged = Judged(workload=workload, evaluation=cut)
+            yield Pledge(file=file, line=trace(judged).model_dump_json())
 
 
 def _quoted(skill: Skill, plan: Plan, target: Target, judgement: Judgement) -> dict[str, Trace]:

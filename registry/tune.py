@@ -12,7 +12,7 @@ from kernel_skills.executor.lint import lint
 from kernel_skills.executor.models import Definition, Record, Workload, content_digest
 from kernel_skills.executor.performance import assess_performance
 from kernel_skills.executor.pool import LocalPool
-from kernel_skills.executor.roofline import fewest_bytes
+from kernel_skills.executor.sandbox import SandboxChoice
 from kernel_skills.executor.seeds import secret_seed
 from kernel_skills.executor.session import Session
 from kernel_skills.executor.targets import Target
@@ -46,6 +46,7 @@ class TuneOptions(Record):
     device: int = 0
     seed: int = 0
     timeout_s: float = 60.0
+    sandbox: SandboxChoice = "embedded"
 
 
 class Tuning(Record):
@@ -90,7 +91,7 @@ def tune_skill(
     workload = workload_to_tune(skill, options.workload, options.definition)
     definition = skill.manifest.definition_named(workload.definition)
     variant = _variant(skill, definition, target, workload, options.variant)
-    with LocalPool() as pool:
+    with LocalPool(sandbox=options.sandbox) as pool:
         device = find_device(pool, options.device)
         if device is None or device.arch != target.arch:
             raise NoDevice(
@@ -199,8 +200,7 @@ class _Tuner:
 
     def _measure(self, config: Config) -> Reading:
         """Check a configuration's output and time it. What goes wrong is a reading, too."""
-        moved = fewest_bytes(self._definition, self._workload)
-        answer = self._open().bench(self._workload, moved, baselines=False, config=dict(config))
+        answer = self._open().bench(self._workload, baselines=False, config=dict(config))
         timing = answer.get("timing")
         if answer["status"] != "PASSED" or not timing:
             return Reading(status=answer["status"], reason=_short(answer.get("log", "")))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib.metadata import entry_points
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -18,6 +21,7 @@ from kernel_skills.executor.models import (
     VarAxis,
     Workload,
 )
+from kernel_skills.executor.targets import load_targets
 from kernel_skills.registry.findings import Findings
 from kernel_skills.registry.manifest import MANIFEST_NAME
 from kernel_skills.registry.models import Manifest, Skill, Variant
@@ -28,7 +32,12 @@ from kernel_skills.registry.version import VersionRange
 
 _STOPS_A_RUN = ("dtype", "workload", "variant")
 _PURPOSES = ("smoke", "edge", "bench")
-_ARCH = re.compile(r"any|cpu|sm_\d{2,3}[af]?|gfx[0-9a-f]{3,4}|(?!sm|gfx)[a-z][a-z0-9_]*")
+_ARCHS = (
+    "any", "cpu", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_101", "sm_103", "sm_110",
+    "sm_120", "sm_121", "gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101",
+    "gfx1102", "gfx1150", "gfx1151", "gfx1200", "gfx1201", "gfx1250",
+)  # fmt: skip
+"""What ptxas of CUDA 13 and LLVM's AMDGPU backend take that Triton has code for; `sm_90a` is `sm_90` with a suffix."""
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _TUNING_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
@@ -297,8 +306,26 @@ Fault = tuple[str, str, str]
 
 def _arch_faults(variant: Variant) -> Iterator[Fault]:
     for arch in variant.archs:
-        if not _ARCH.fullmatch(arch):
-            yield "archs", f"{arch!r} is no architecture", "name it exactly: sm_90, gfx942, or any"
+        plain = re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
+        if plain not in _ARCHS and arch not in _plug_ins():
+            yield "archs", f"{arch!r} is no architecture", _right_arch(arch)
+
+
+@functools.cache
+def _plug_ins() -> frozenset[str]:
+    """Backends that other distributions have registered with Triton; each is an architecture by its name."""
+    return frozenset(entry.name for entry in entry_points(group="triton.backends")) - {
+        "nvidia",
+        "amd",
+    }
+
+
+def _right_arch(arch: str) -> str:
+    if target := load_targets().get(arch.lower()):
+        return f"{arch} is a chip; its architecture is {target.arch}"
+    near = get_close_matches(arch, _ARCHS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else ""
+    return hint or "name it exactly: sm_90, gfx942, or any"
 
 
 def _range_faults(variant: Variant) -> Iterator[Fault]:

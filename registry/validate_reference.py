@@ -8,7 +8,8 @@ from pathlib import Path
 from kernel_skills.executor.channel import ChannelError
 from kernel_skills.executor.failure import headline
 from kernel_skills.executor.models import Definition, Workload
-from kernel_skills.executor.pool import LocalPool, Pool, Worker
+from kernel_skills.executor.pool import LocalPool, Pool
+from kernel_skills.executor.worker_process import Worker
 from kernel_skills.registry.discovery import load_skill
 from kernel_skills.registry.models import Problem, Skill
 from kernel_skills.registry.package import task_of

@@ -32,6 +32,8 @@ def missing_service() -> MissingService:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("slow") and "slow" not in str(item.config.option.markexpr):
+        pytest.skip("takes minutes: run with -m slow")
     if item.get_closest_marker("gpu") is None:
         return
     # torch takes seconds to import, so only a test that needs a GPU pays for the question

@@ -14,7 +14,7 @@ from packaging.version import Version
 from .pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-INSTALLED_EXTRAS = ("plot", "tune", "dev")
+INSTALLED_EXTRAS = ("plot", "tune", "opinfo", "dev")
 
 
 def pins() -> dict[str, Version]:

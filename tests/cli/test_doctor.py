@@ -27,6 +27,7 @@ def test_doctor_names_every_part_and_the_mend_of_what_is_missing(
         "data home",
     }
     sandbox = {
+        "sandbox: in force",
         "sandbox: landlock",
         "sandbox: seccomp",
         "sandbox: user namespaces",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from kernel_skills.cli.judge_progress import FolderProgress, folder_progress
+from kernel_skills.cli.options import device_index
+from kernel_skills.executor.problem_batch import Line
+from kernel_skills.executor.problem_judge import Verdict
 from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.skill_problem import problem_of
 
@@ -105,7 +110,7 @@ def test_what_is_too_large_for_the_interpreter_exits_6(skills: Skills, files: Pa
         (("absent.py", "good.py"), 5, "no such problem file"),
         (("problem.py", "absent.py"), 5, "no such solution file"),
         (("no-such-skill", "good.py"), 5, "no skill named"),
-        (("problem.py", "good.py", "--policy", "lax"), 2, "strict or assist"),
+        (("problem.py", "good.py", "--policy", "lax"), 2, "'strict', 'assist'"),
         (("problem.py", "good.py", "--axes", "rows"), 2, "NAME=LENGTH"),
         (("problem.json",), 2, "name the solution, too"),
     ],
@@ -150,3 +155,128 @@ def test_a_skill_is_a_problem(apart: Path, functions: tuple[str, ...], asked: st
     assert problem.name == found
     assert {w.definition for w in problem.workloads} == {problem.task.definition.name}
     assert problem.task.definition.name.replace("-", "_") in entries
+
+
+OPINFO = """\
+import torch
+import triton
+import triton.language as tl
+
+DTYPES = ("float32",)
+
+
+@triton.jit
+def square_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n)
+    tl.store(y + at, v * v, mask=at < n)
+
+
+def square(input):
+    x = input.contiguous()
+    y = torch.empty_like(x)
+    if x.numel():
+        square_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+    return y
+"""
+
+
+def test_opinfo_reports_coverage(skills: Skills, files: Path) -> None:
+    pytest.importorskip("expecttest")
+    (files / "square.py").write_text(OPINFO)
+    done = skills("judge", "--opinfo", "square", "square.py")
+    assert done.code == 0, done.out
+    assert done.out.startswith("accepted: square for opinfo-square at level verified-cpu\n")
+    assert done.out.splitlines().count("not checked: speed: samples are too small to measure") == 1
+    row = next(line.split() for line in done.out.splitlines() if line.startswith("float32"))
+    assert row[1] == row[2]
+    (files / "square.py").write_text(OPINFO.replace("v * v", "v"))
+    wrong = skills("judge", "--opinfo", "square", "square.py", "--json")
+    verdict = json.loads(wrong.out)
+    assert (wrong.code, verdict["verdict"], verdict["op"]) == (1, "rejected", "square")
+    assert verdict["coverage"][0]["failed"] > 0
+    assert {"samples", "verify"} <= set(verdict["seconds"])
+
+
+def test_the_verdict_says_how_long_each_phase_took(skills: Skills, files: Path) -> None:
+    verdict = json.loads(skills("judge", "problem.py", "good.py", "--json").out)
+    assert list(verdict["seconds"]) == ["start", "problem", "lint and compile", "admit", "verify"]
+    assert verdict["sandbox"]["level"] == "embedded"
+
+
+def test_a_person_reads_where_and_the_mend(skills: Skills, files: Path) -> None:
+    (files / "torch_only.py").write_text("def candidate(x):\n    return x * 2.0\n")
+    lines = skills("judge", "problem.py", "torch_only.py").out.splitlines()
+    assert lines[0] == "rejected: torch_only for problem"
+    at = next(number for number, line in enumerate(lines) if line.startswith("  solution.py:"))
+    assert lines[at + 1].startswith("    mend: ")
+
+
+def test_a_file_that_is_no_solution_does_not_end_a_folder(skills: Skills, files: Path) -> None:
+    folder = files / "many"
+    folder.mkdir()
+    shutil.copy(files / "good.py", folder)
+    (folder / "other.json").write_text("{}")
+    done = skills("judge", "problem.py", "many")
+    assert done.code == 1
+    assert "1 of 2 accepted" in done.out
+    assert "is no FlashInfer-Bench Solution" in done.out
+
+
+def test_a_kernel_that_the_interpreter_cannot_run_exits_6(skills: Skills) -> None:
+    done = skills("judge", str(EXPLOITS / "honest" / "h119_gluon_elementwise_copy.py"), "--json")
+    verdict = json.loads(done.out)
+    assert (done.code, verdict["outcome"]) == (6, "SKIPPED")
+    assert "interpreter" in verdict["log"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("problem.py", "good.py", "--opinfo", "square"), 2, "leave problem.py away"),
+        (("--opinfo", "square", "absent.py"), 5, "no such solution file"),
+        (("problem.py", "good.py", "--precision", "fp16"), 2, "--precision: problem.py draws"),
+        (("problem.py", "good.py", "--device", "first"), 2, "an index, or a UUID"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(skills: Skills, files: Path, words: tuple[str, ...], code: int, text: str) -> None:  # fmt: skip
+    done = skills("judge", *words)
+    assert (done.code, text in done.err) == (code, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("given", "index", "visible"),
+    [
+        ("1", 1, "all"),
+        ("GPU-8f2c3a1e-0000", 0, "GPU-8f2c3a1e-0000"),
+        ("MIG-6a0f/3/0", 0, "MIG-6a0f/3/0"),
+    ],
+)
+def test_a_device_is_an_index_or_a_uuid(monkeypatch: pytest.MonkeyPatch, given: str, index: int, visible: str) -> None:  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "all")
+    assert device_index(given) == index
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_an_interrupted_folder_says_how_to_go_on(files: Path, capfd: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    names = [files / "a.py", files / "b.py"]
+    with pytest.raises(KeyboardInterrupt), folder_progress(names, files / "v.jsonl", False):
+        raise KeyboardInterrupt
+    said = capfd.readouterr().err
+    assert (
+        said
+        == f"interrupted: 0 of 2 judged, verdicts in {files / 'v.jsonl'}; the same command goes on from there\n"
+    )
+
+
+def test_the_table_shows_what_is_at_work_first() -> None:
+    state = FolderProgress([Path("a.py"), Path("b.py"), Path("c.py")], live=True)
+    state.working(Path("b.py"), "verify 1/8 fresh")
+    verdict = Verdict(
+        problem="p", solution="a", verdict="accepted", outcome="PASSED", target="h100"
+    )
+    state.finished(Line(digest="0", file="a.py", verdict=verdict), False)
+    table = state.table(height=40)
+    assert table.title == "1 of 3 judged, 1 accepted"
+    assert list(table.columns[0].cells) == ["b.py", "c.py", "a.py"]
+    assert list(table.columns[1].cells) == ["verify 1/8 fresh", "waits", "accepted"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernel_skills.executor.judge import Judgement, JudgeRequest, judge
+from kernel_skills.executor.judge import JudgeRequest, judge
+from kernel_skills.executor.judgement import Judgement
 from kernel_skills.executor.models import (
     Definition,
     Solution,

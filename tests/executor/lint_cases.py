@@ -107,6 +107,10 @@ HONEST: dict[str, list[str]] = {
         "'open, exec and eval in text are text'; n = getattr(x, 'ndim'); f = hasattr(tl, 'make_tensor_descriptor')"
     ],
     "S-output": ["print = None"],
+    "S-result": [
+        "from typing import NamedTuple\nclass Out(NamedTuple):\n    y: torch.Tensor\n    n: int\n"
+        "def scale(x):\n    return Out(run(x, torch.empty_like(x)), 4)",
+    ],
     "S-dunder": ["v = torch.__version__; w = triton.__version__; n = type(x).__name__"],
     "S-introspect": ["frame = 4; n = frame + 1"],
     "S-patch": [
@@ -170,7 +174,7 @@ HONEST: dict[str, list[str]] = {
     ],
     "S-dtype": ["n = torch.float16"],
     "S-unicode": [
-        "# für µ ‑ an em dash — is a comment\ndef scale(x):\n    'é'\n    return run(x, torch.empty_like(x))"
+        "# für µ ‑ an em dash — \U0001f680 ⚠\ufe0f \U0001f469\u200d\U0001f4bb is a comment\ndef scale(x):\n    'é'\n    return run(x, torch.empty_like(x))"
     ],
 }
 
@@ -261,6 +265,12 @@ CHEATS: dict[str, list[str]] = {
         "async def f(): ...\ndef scale(x):\n    f()\n    return run(x, torch.empty_like(x))", "breakpoint()", "exit()", "dir(torch)",
     ],
     "S-output": ["print('{\"correct\": true}')"],
+    "S-result": [
+        "return lambda: run(x, torch.empty_like(x))",
+        "from functools import partial\ndef scale(x):\n    run(x, x.clone())\n    return partial(run, x, x.clone())",
+        "class Later:\n    def __getitem__(self, i):\n        return i\n"
+        "def scale(x):\n    run(x, x.clone())\n    return Later()",
+    ],
     "S-dunder": [
         "type(x).__matmul__(x, x)", "x.__dict__", "().__class__.__base__.__subclasses__()", "run.__globals__", "__builtins__",
         "torch.nn.__dict__", "__import__('os')", "math.__loader__", "getattr(x, '__matmul__')",
@@ -330,13 +340,19 @@ CHEATS: dict[str, list[str]] = {
         for body in (
             "tl.core.inspect", "import os", "run(x_ptr, y_ptr)", "torch.exp(x_ptr)", "open('a')", "x_ptr.__class__",
             "v = tl.load(x_ptr).handle.data", "eval('1')", "getattr(tl, 'core')", "tl.load._fn", "math.exp(1.0)",
-            "global Z", "(lambda: 1)().f_back", "tl.extra.cuda.globaltimer()",
+            "global Z", "(lambda: 1)().f_back", "tl.extra.cuda.globaltimer()", "tl.device_print('x', x_ptr)",
+            "tl.inline_asm_elementwise('mov.u64 $0, %globaltimer;', '=l', [], dtype=tl.int64, is_pure=False, pack=1)",
+            "tl.inline_asm_elementwise(f'{x_ptr}', '=l', [], dtype=tl.int64, is_pure=False, pack=1)",
         )
     ],
     "S-dtype": [
         f"@triton.jit\ndef k(x_ptr, y_ptr):\n    v = tl.load(x_ptr)\n    {body}\n    tl.store(y_ptr, v)\n"
         "def scale(x):\n    k[(1,)](x, x)\n    return x"
-        for body in ("v = v.to(tl.bfloat16)", "v = tl.dot(v, v)", "v = tl.dot(v, v, input_precision='tf32')")
+        for body in ("v = v.to(tl.bfloat16)", "v = tl.dot(v, v)", "v = tl.dot(v, v, input_precision='tf32')",
+                     "d = tl.dot; v = d(v, v)", "v = tl.dot(v, v, None, 'tf32')", "v = tl.dot(v, v, allow_tf32=True)")
     ],
-    "S-unicode": ["torch.ｍul(x, 2.0)", "ѕ = 4", "s = 4  # \u202e", "s = '\u2066'"],
+    "S-unicode": [
+        "torch.ｍul(x, 2.0)", "ѕ = 4", "s = 4  # \u202e", "s = '\u2066'", "\u3164 = 4", "s = 4  # \U000e0061\U000e0062",
+        "s = '\u200b'", "s = 4  # \x08\x08\x08", "s = '\x1b[2K'", "s = 4  # \u2063",
+    ],
 }  # fmt: skip

@@ -311,9 +311,36 @@ def scale(a, b):
         kernel[(1,)](a, c, 4, BLOCK=16)
     return c, (a.shape[0] + split)
 """,
+    """\
+import torch.nn as nn
+def scale(x, w, b=None):
+    lin = nn.Linear(w.shape[1], w.shape[0], bias=b is not None, device=x.device)
+    lin.weight = nn.Parameter(w, requires_grad=False)
+    if b is not None:
+        lin.bias = nn.Parameter(b)
+    y = torch.empty((x.shape[0], lin.out_features), dtype=x.dtype, device=x.device)
+    copy_kernel[(1,)](x, y, x.numel(), BLOCK=256)
+    copy_kernel[(1,)](lin.weight, y, lin.weight.numel(), BLOCK=256)
+    return y
+""",
+    """\
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+@gluon.jit
+def add_one(x_ptr, y_ptr, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    o = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(y_ptr + o, gl.load(x_ptr + o, mask=o < n) + 1.0, mask=o < n)
+def scale(x):
+    y = torch.empty_like(x)
+    layout = gl.BlockedLayout([1], [32], [4], [0])
+    add_one[(triton.cdiv(x.numel(), 512),)](x.contiguous(), y, x.numel(), BLOCK=512, layout=layout, num_warps=4)
+    return y
+""",
 ]
 
 CHEAT_FILES = [
+    "import torch.nn as nn\nL = nn.Linear(4, 4)\ndef scale(x):\n    L.weight = nn.Parameter(run(x, torch.empty_like(x)))\n    return x.clone()",
+    "import torch.nn as nn\ndef scale(x):\n    l = nn.Linear(4, 4)\n    l.weight = nn.Parameter(x)\n    run(x, x.clone())\n    return l(x)",
     "def scale(x):\n    y = torch.empty_like(x)\n    copy_kernel[(1,)](x, y, 4, BLOCK=4)\n    return x.sigmoid()",
     "from dataclasses import dataclass\n@dataclass\nclass B:\n    t: object\ndef scale(x):\n    b = B(x)\n    run(x, torch.empty_like(x))\n    return b.t * 2",
     "def gen(x):\n    yield x\ndef scale(x):\n    run(x, x.clone())\n    for t in gen(x):\n        z = t * 2\n    return z",

@@ -10,8 +10,8 @@ import torch
 
 from kernel_skills.executor.admission import describe_problem, refusal
 from kernel_skills.executor.entry import SourceTree
-from kernel_skills.executor.models import SourceFile
-from kernel_skills.executor.problem import adapter_source
+from kernel_skills.executor.models import SourceFile, Task, Workload
+from kernel_skills.executor.problem import adapter_source, definition_of
 from kernel_skills.executor.problem_adapter import run
 from kernel_skills.executor.problem_kinds import KINDS
 from kernel_skills.executor.problem_values import vary
@@ -143,3 +143,90 @@ def test_redrawn_reaches_parameters_of_one_value() -> None:
     varied = vary(given, "redrawn", 0, frozenset(given))
     assert not torch.equal(varied["state.bias"], given["state.bias"])
     assert torch.equal(varied["state.weight"], given["state.weight"])
+
+
+# --- tasks in the style of public collections -------------------------------------------------
+
+TELLING = {
+    "square matmul": ("a @ b", "torch.randn(24, 24), torch.randn(24, 24)", "a, b"),
+    "softmax of rows": ("torch.softmax(x, -1)", "torch.randn(8, 48),", "x"),
+    "layer norm with a weight": (
+        "torch.nn.functional.layer_norm(x, (32,), w, b)",
+        "torch.randn(6, 32), torch.rand(32) + 0.5, torch.randn(32)", "x, w, b",
+    ),
+    "argmax of rows": ("x.argmax(-1)", "torch.randn(32, 16),", "x"),
+    "mean squared error": ("((p - t) ** 2).mean()", "torch.randn(64), torch.randn(64)", "p, t"),
+    "masked fill": ("x.masked_fill(m, 0.0)", "torch.randn(8, 16), torch.rand(8, 16) < 0.3", "x, m"),
+}  # fmt: skip
+
+BLIND = {
+    "mean of many normals is nearly zero": (
+        "x.half().mean(dim=(0, 1), dtype=torch.float32).half() * 1e-8", "torch.randn(64, 64),", "x",
+        "an output of zeros passes",
+    ),
+    "a loss that is clamped away": (
+        "torch.clamp(1 - p * t, min=0)", "torch.full((32,), 4.0) + torch.rand(32), torch.ones(32)", "p, t",
+        "an output of zeros passes",
+    ),
+    "relu of a large negative bias": (
+        "torch.relu(x @ w - 1000.0)", "torch.randn(8, 16), torch.randn(16, 8)", "x, w",
+        "an output of zeros passes",
+    ),
+    "softmax over a dimension of one": (
+        "torch.softmax(x.sum(-1, keepdim=True), -1)", "torch.randn(16, 24),", "x",
+        "the mean everywhere passes",
+    ),
+    "a row that is subtracted from its own mean": (
+        "x.mean(-1, keepdim=True) - x.mean(-1, keepdim=True)", "torch.randn(16, 24),", "x",
+        "an output of zeros passes",
+    ),
+    "a tiny variance on a large offset": (
+        "x * 1e-12 + 1000.0", "torch.randn(64, 8),", "x", "the mean everywhere passes",
+    ),
+    "dropout that drops nothing": (
+        "torch.nn.functional.dropout(x, 0.0)", "torch.randn(8, 16),", "x",
+        "the input 'x' returned as it is passes",
+    ),
+    "argmax where one column always wins": (
+        "(x + 100.0 * (torch.arange(8) == 3)).argmax(-1)", "torch.randn(16, 8),", "x",
+        "one value everywhere passes",
+    ),
+    "a bias that a normalisation takes away": (
+        "torch.nn.functional.layer_norm(x + b, (16,))", "torch.randn(8, 16), torch.randn(8, 1)", "x, b",
+        "the input 'b' has no influence on the output",
+    ),
+}  # fmt: skip
+
+
+def admitted(reference: str, inputs: str, names: str) -> str:
+    """Return why a problem in our own form is refused, or nothing."""
+    problem = (
+        f"import torch\n\n\ndef reference({names}):\n    return {reference}\n\n\n"
+        f"def make_inputs(seed):\n    return ({inputs})\n"
+    )
+    sources = (
+        SourceFile(path="problem.py", content=problem),
+        SourceFile(path="adapter.py", content=adapter_source("functions")),
+    )
+    found = describe_problem(sources, "adapter.py", "cpu")
+    definition = definition_of("task", "functions", found)
+    drawn = Workload(
+        definition="task", name="as-given", purpose="smoke", axes={}, generator="adapter.py::make_inputs_as_given",
+    )  # fmt: skip
+    return refusal(Reference(Task(definition=definition, sources=sources)), drawn, 5, "cpu")
+
+
+@pytest.mark.parametrize("task", TELLING)
+def test_a_well_posed_task_is_admitted(task: str) -> None:
+    assert admitted(*TELLING[task]) == ""
+
+
+@pytest.mark.parametrize("task", BLIND)
+def test_a_task_that_something_trivial_solves_is_refused(task: str) -> None:
+    *words, reason = BLIND[task]
+    assert admitted(*words) == reason
+
+
+def test_a_permuted_input_of_any_size_still_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_skills.executor.admission._MOST_PERMUTED", 4)
+    assert admitted(*TELLING["square matmul"]) == ""

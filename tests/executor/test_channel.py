@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -90,12 +91,13 @@ def test_a_file_descriptor_passes() -> None:
     [
         pytest.param(frame(b"{}", magic=b"NOPE"), id="other magic"),
         pytest.param(PREFIX.pack(b"KSF1", (16 << 20) + 1, 0), id="header too large"),
-        pytest.param(PREFIX.pack(b"KSF1", 2, (8 << 30) + 1) + b"{}", id="blob too large"),
+        pytest.param(PREFIX.pack(b"KSF1", 2, (2 << 30) + 1) + b"{}", id="blob too large"),
         pytest.param(frame(b"not json"), id="no JSON"),
         pytest.param(frame(b"[1]"), id="no object"),
         pytest.param(frame(b"\xff\xfe\xfd"), id="no text"),
         pytest.param(frame(b"[" * 100_000), id="nested too deep"),
         pytest.param(frame(b'{"a": 1' + b"0" * 10_000 + b"}"), id="a number of 10,000 digits"),
+        pytest.param(frame(b'{"log": "\\ud800"}'), id="half of a surrogate pair"),
         pytest.param(frame(b'{"fds": 9}'), id="too many descriptors"),
         pytest.param(frame(b'{"fds": true}'), id="descriptors that are no number"),
         pytest.param(frame(b'{"fds": 1}') + b"F", id="descriptors that do not come"),
@@ -127,7 +129,7 @@ def test_an_unfinished_frame_is_silence(data: bytes) -> None:
 
 def test_a_prefix_alone_takes_no_memory() -> None:
     with raw_peer() as (peer, channel):
-        peer.sendall(PREFIX.pack(b"KSF1", 2, 8 << 30) + b"{}")
+        peer.sendall(PREFIX.pack(b"KSF1", 2, 2 << 30) + b"{}")
         with pytest.raises(PeerSilent):
             channel.receive(0.2)
 
@@ -142,6 +144,37 @@ def test_sending_to_a_closed_peer_says_so() -> None:
 def test_sending_to_a_peer_that_does_not_read_ends_in_time() -> None:
     with channels() as (a, _), pytest.raises(PeerSilent):
         a.send({}, [bytes(16 << 20)], timeout_s=0.2)
+
+
+def test_text_beyond_the_first_plane_is_well_formed() -> None:
+    with channels() as (a, b):
+        a.send({"log": "𝟜🂡"})
+        assert b.receive(5)[0] == {"log": "𝟜🂡"}
+
+
+def test_descriptors_that_nobody_asked_for_are_closed() -> None:
+    with channels() as (a, b):
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with Path(os.devnull).open() as file:
+            for _ in range(4):
+                b.send({}, fds=[file.fileno()] * 8)
+                a.request({}, timeout_s=5)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@given(cut=st.integers(0, 80), at=st.integers(0, 80), byte=st.integers(0, 255))
+def test_a_frame_that_was_cut_or_changed_raises_nothing_but_channel_errors(
+    cut: int, at: int, byte: int
+) -> None:
+    data = bytearray(frame(b'{"outputs": [{"type": "Tensor", "shape": [3]}]}', b"12345678"))
+    data[at % len(data)] = byte
+    with raw_peer() as (peer, channel):
+        peer.sendall(bytes(data[: len(data) - cut % len(data)]))
+        peer.close()
+        with contextlib.suppress(ChannelError):
+            message, _, fds = channel.receive(5)
+            json.dumps(message, ensure_ascii=False).encode()
+            assert fds == []
 
 
 @given(data=st.binary(max_size=64) | st.binary(max_size=48).map(lambda tail: b"KSF1" + tail))

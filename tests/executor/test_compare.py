@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernel_skills.executor.compare import Comparison, compare, factor
+from kernel_skills.executor.compare import _PIECE, Comparison, HonestError, compare, factor
 from kernel_skills.executor.models import Tolerance
 
 Function = Callable[..., torch.Tensor]
@@ -218,3 +218,27 @@ def test_a_looser_tolerance_needs_a_reason() -> None:
 )
 def test_the_coarsest_dtype_decides_the_factor(dtypes: tuple[torch.dtype, ...], k: float) -> None:
     assert factor(list(dtypes), Tolerance()) == k
+
+
+# --- large tensors ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large() -> torch.Tensor:
+    """One piece, and a little of the next."""
+    return torch.ones(_PIECE + 1000, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(1.1, "1 of 33555432 elements miss the tolerance, first at (33554437,)"),
+     (float("nan"), "1 of 33555432 elements are nan where the reference is 1.0; first at (33554437,)")],
+)  # fmt: skip
+def test_a_fault_in_the_last_piece_is_found_at_its_place(
+    large: torch.Tensor, value: float, words: str
+) -> None:
+    out = large.float()
+    assert compare(out, large, HonestError(1e-7, 1e-7), Tolerance(), 20.0).passed
+    out[_PIECE + 5] = value
+    result = compare(out, large, HonestError(1e-7, 1e-7), Tolerance(), 20.0)
+    assert words in result.reason

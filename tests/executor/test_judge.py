@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from kernel_skills.executor.errors import InvalidPackage
-from kernel_skills.executor.judge import Judgement
+from kernel_skills.executor.judgement import Judgement, JudgementCut
 from kernel_skills.executor.models import Workload
 from kernel_skills.executor.trace import Failed, Outcome, Passed, Skipped
 
@@ -149,6 +149,20 @@ def test_a_reference_that_raises_is_no_verdict_on_the_candidate(judge_kernel: Ju
         InvalidPackage, match=r"the reference of scale-rows fails, .*half a reference"
     ):
         judge_kernel(files={"reference": broken})
+
+
+def test_a_reference_that_ends_its_process_is_no_verdict_on_the_candidate(
+    judge_kernel: JudgeKernel,
+) -> None:
+    broken = "import os\n\ndef scale(x, *, factor):\n    os._exit(0)\n"
+    with pytest.raises(InvalidPackage, match="the reference of scale-rows fails"):
+        judge_kernel(files={"reference": broken})
+
+
+def test_what_was_only_compiled_is_neither_accepted_nor_rejected(judge_kernel: JudgeKernel) -> None:
+    judgement = judge_kernel(stages=("lint", "compile"))
+    assert not judgement.accepted
+    assert judgement.verdict == "not verified"
 
 
 def test_an_endless_loop_is_a_timeout(judge_kernel: JudgeKernel) -> None:
@@ -342,6 +356,12 @@ def test_a_failing_check_rejects_with_its_text(judge_kernel: JudgeKernel) -> Non
     assert "bfloat16" in failed.log
 
 
+def test_a_check_that_meets_nan_says_so(judge_kernel: JudgeKernel) -> None:
+    content = changed("x * factor)", "x * factor / (factor != 0))")
+    judgement = judge_kernel(content, files={"validate": CHECKS}, dtypes=("float32",))
+    assert "elements are NaN or infinite" in judgement.checks[1].log
+
+
 def test_a_check_outside_the_variants_constraints_is_skipped(judge_kernel: JudgeKernel) -> None:
     judgement = judge_kernel(files={"validate": CHECKS}, constraints=("cols >= 10**6",))
     assert {check.outcome for check in judgement.checks} == {"skipped"}
@@ -374,3 +394,25 @@ def test_a_tuned_configuration_reaches_the_entry_of_its_workload_only(
     assert judge_kernel(content, *workloads, configs=configs).accepted
     refused = judge_kernel(content, *workloads, config={"BLOCK": 4})
     assert [isinstance(item.evaluation, Failed) for item in refused.judged] == [False, True]
+
+
+def test_a_task_that_fails_midway_keeps_what_was_found(judge_kernel: JudgeKernel) -> None:
+    reference = (
+        "def scale(x, *, factor):\n    assert x.shape[0] != 4, 'four rows'\n    return x * factor\n"
+    )
+    fixed = {
+        "axes": {"rows": {"type": "var"}, "cols": {"type": "var"}},
+        "constraints": ["rows != 4"],
+    }
+    workloads = (
+        workload(purpose="edge"),
+        workload("broken", rows=4, purpose="edge"),
+        workload("later", rows=2),
+    )
+    with pytest.raises(JudgementCut, match="four rows") as caught:
+        judge_kernel(
+            KERNEL, *workloads, files={"reference": reference}, contract=definition(**fixed)
+        )
+    statuses = [item.evaluation.status for item in caught.value.judgement.judged]
+    assert statuses == ["PASSED", "SKIPPED", "SKIPPED"]
+    assert caught.value.exit_code == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernel_skills.executor.errors import InvalidPackage, NotFound, UsageError
-from kernel_skills.executor.judge import Judgement
+from kernel_skills.executor.judgement import Judgement
 from kernel_skills.executor.problem import form_of, parts, slug
 from kernel_skills.executor.problem_batch import Judges, JudgesOptions, Line, read_lines
 from kernel_skills.executor.problem_judge import TaskRefused, Verdict

@@ -401,8 +401,10 @@ def test_a_miss_runs_the_reference_and_warns_once(skills: Path) -> None:
     x, weight = torch.randn(3, 8), torch.randn(8)
     with pytest.warns(
         ReferenceFallback, match=r"row-norm@1\.2\.0: row-norm runs as the plain reference"
-    ):
+    ) as told:
         torch.testing.assert_close(kernel(x, weight), norm(x, weight))
+    # the line that called, neither ours nor torch's
+    assert {warning.filename for warning in told} == {__file__}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kernel(x, weight)

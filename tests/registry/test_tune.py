@@ -119,7 +119,7 @@ class FakeSession:
     def __init__(self, request: Any, *_: Any) -> None:
         self._request = request
 
-    def bench(self, _workload: Any, _bytes: int, *, baselines: bool, config: Any) -> Any:
+    def bench(self, _workload: Any, *, baselines: bool, config: Any) -> Any:
         assert not baselines
         time = self.times[config.get("BLOCK")]
         timing = {"median_ms": time, "p20_ms": time, "p80_ms": time, "samples": 40}
@@ -137,6 +137,9 @@ class FakeSession:
 
 
 class FakePool:
+    def __init__(self, **_: object) -> None:
+        pass
+
     def __enter__(self) -> FakePool:
         return self
 

@@ -191,3 +191,19 @@ def test_the_folder_has_the_name_of_the_skill(package: Package) -> None:
 
 def test_a_missing_folder_is_one_problem(tmp_path: Path) -> None:
     assert only(validate_package(tmp_path / "gone")).rule == "folder"
+
+
+@pytest.mark.parametrize(
+    ("arch", "mend"),
+    [
+        ("sm_91", "did you mean sm_90"),
+        ("gfx943", "did you mean gfx942"),
+        ("h100", "its architecture is sm_90"),
+        ("hopper", "name it exactly"),
+    ],
+)
+def test_an_unknown_architecture_gets_close_names(package: Package, arch: str, mend: str) -> None:
+    package.edit("skill.toml", 'archs = ["sm_90"]', f'archs = ["{arch}"]')
+    (problem,) = [p for p in validate_package(package.folder) if p.rule == "variant"]
+    assert f"{arch!r} is no architecture" in str(problem)
+    assert mend in str(problem)

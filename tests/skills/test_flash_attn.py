@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from jinja2 import Environment, StrictUndefined
 
-from kernel_skills.executor.judge import Judgement, JudgeRequest, judge
+from kernel_skills.executor.judge import JudgeRequest, judge
+from kernel_skills.executor.judgement import Judgement
 from kernel_skills.executor.models import Solution, SourceFile, Task, Workload
 from kernel_skills.executor.pool import LocalPool
 from kernel_skills.executor.targets import find_target
