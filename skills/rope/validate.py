@@ -36,7 +36,8 @@ def check_pairings_differ_by_a_permutation(kernel: Kernel) -> None:
     halves = kernel(q, k, cos, sin, pairing="half")
     pairs = kernel(q[..., spread], k[..., spread], cos, sin, pairing="interleaved")
     for half, pair in zip(halves, pairs, strict=True):
-        assert torch.equal(half[..., spread], pair)
+        # not equal to the bit: compiled apart, one product of the two may be fused into the sum
+        kernel.assert_close(half[..., spread], pair)
 
 
 @check("rope")
