@@ -311,7 +311,7 @@ class _Bench:
         if len(self._rounds) < _CLOCKED_ROUNDS:
             # beside each round, since the pause in both lasts longer where clocks have fallen
             _, empty_ms = self._candidate.time(self.scalars, self._config, empty=True)
-            self._rounds.append(Round(wall_ms, sum(samples) * calls, empty_ms))
+            self._rounds.append(Round(wall_ms, sum(samples) * calls, empty_ms, len(self._sets)))
 
     def _check_timed(self, measurement: Measurement) -> None:
         # chosen only now, so that nobody could know before which outputs count

@@ -13,6 +13,9 @@ from statistics import median
 
 ROUND_SLACK_MS = 0.5
 """A round's answer crosses a socket and two schedulers, and the host makes an event per call."""
+CALL_SLACK_MS = 0.75
+"""What the host does for a call and the head start does not hide: a layer norm whose outputs of 268 MB are allocated
+anew took 0.45 to 0.7 ms a call more than its events said (H200)."""
 _EVENTS_SLACK = 0.35
 """Share of the reported time: clocks that fall under load, and what else the host does between two calls."""
 GRAPH_SLACK_MS = 0.03
@@ -31,6 +34,7 @@ class Round:
     reported_ms: float
     empty_ms: float
     """On our clock, an answer without calls right after."""
+    calls: int = 1
 
 
 def events_disagree(rounds: Sequence[Round]) -> str:
@@ -39,7 +43,8 @@ def events_disagree(rounds: Sequence[Round]) -> str:
         return ""
     reported = median(one.reported_ms for one in rounds)
     seen = median(one.wall_ms for one in rounds) - median(one.empty_ms for one in rounds)
-    if seen <= reported * (1 + _EVENTS_SLACK) + ROUND_SLACK_MS:
+    slack = ROUND_SLACK_MS + CALL_SLACK_MS * max(one.calls for one in rounds)
+    if seen <= reported * (1 + _EVENTS_SLACK) + slack:
         return ""
     return f"rounds that report {reported:.4g} ms take {seen:.4g} ms on a clock outside of the candidate's process"
 

@@ -42,7 +42,15 @@ def test_fallen_clocks_lengthen_both_kinds_of_round_and_are_no_lie() -> None:
     assert events_disagree(slow) == ""
 
 
-@pytest.mark.parametrize("true_ms", [2.0, 10.0, 300.0])
+@pytest.mark.parametrize(("reported", "seen"), [(0.5956, 1.506), (0.8159, 1.793), (1.296, 2.677)])
+def test_what_an_honest_layer_norm_showed_on_an_h200_is_no_lie(
+    reported: float, seen: float
+) -> None:
+    shown = [Round(PAUSE_MS + seen, reported, PAUSE_MS, calls=2) for _ in range(10)]
+    assert events_disagree(shown) == ""
+
+
+@pytest.mark.parametrize("true_ms", [5.0, 10.0, 300.0])
 def test_half_of_the_time_is_a_lie(true_ms: float) -> None:
     log = events_disagree(rounds(true_ms, true_ms / 2, random.Random(0)))
     assert "clock outside" in log
