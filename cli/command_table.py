@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Command] = {
         _JUDGE,
         "judge",
         "judge",
-        "Judge a kernel of your own against a problem: exit 0 accepted, 1 not, 3 the task itself refused.",
+        "Judge a kernel of your own against a problem: exit 0 accepted, 1 not, 3 the task itself refused, 6 no GPU to tell.",
     ),
     "list": Command(
         _READ, "list_skills", "list_skills", "List the skills that can be found from here."

@@ -223,8 +223,39 @@ def test_a_file_that_is_no_solution_does_not_end_a_folder(skills: Skills, files:
     assert "is no FlashInfer-Bench Solution" in done.out
 
 
-def test_a_kernel_that_the_interpreter_cannot_run_exits_6(skills: Skills) -> None:
-    done = skills("judge", str(EXPLOITS / "honest" / "h119_gluon_elementwise_copy.py"), "--json")
+GLUON = """
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+def make_inputs(seed):
+    torch.manual_seed(seed)
+    return (torch.randn(1000),)
+
+
+def reference(x):
+    return x + 1.0
+
+
+@gluon.jit
+def add_one(x_ptr, y_ptr, n, BLOCK: gl.constexpr, layout: gl.constexpr):
+    o = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(y_ptr + o, gl.load(x_ptr + o, mask=o < n) + 1.0, mask=o < n)
+
+
+def candidate(x):
+    y = torch.empty_like(x)
+    layout = gl.BlockedLayout([1], [32], [4], [0])
+    add_one[(triton.cdiv(x.numel(), 512),)](x, y, x.numel(), BLOCK=512, layout=layout, num_warps=4)
+    return y
+"""
+
+
+def test_a_kernel_that_the_interpreter_cannot_run_exits_6(skills: Skills, files: Path) -> None:
+    (files / "in_gluon.py").write_text(GLUON)
+    done = skills("judge", "in_gluon.py", "--json")
     verdict = json.loads(done.out)
     assert (done.code, verdict["outcome"]) == (6, "SKIPPED")
     assert "interpreter" in verdict["log"]

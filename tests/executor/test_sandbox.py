@@ -91,7 +91,7 @@ def works(pool: LocalPool) -> bool:
     with closing(worker.channel):
         answer = load(worker, KERNEL)
     worker.end()
-    return answer == {"ok": True}
+    return bool(answer.get("ok"))
 
 
 # --- resources --------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_hundred_gigabytes_are_refused(pool: LocalPool) -> None:
 def test_a_gigabyte_of_output_is_dropped(pool: LocalPool) -> None:
     worker = pool.start("candidate")
     code = "line = 'x' * (1 << 20)\nfor _ in range(1 << 10): print(line, flush=True)"
-    assert load(worker, "print('first', flush=True)\n" + code) == {"ok": True}
+    assert load(worker, "print('first', flush=True)\n" + code)["ok"]
     worker.end()
     text = worker.log.read_bytes()
     assert len(text) <= MIB
