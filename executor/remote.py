@@ -260,6 +260,11 @@ class RemoteCandidate:
             else:
                 storage = wire.storage_from_bytes(data[position : position + size])
                 position += size
+                if size == 0 and self._device != "cpu":
+                    # memory of no bytes has no handle, but a place all the same
+                    storage = torch.empty(
+                        0, dtype=torch.uint8, device=self._device
+                    ).untyped_storage()
             tensor = wire.rebuild(storage, item)
             if item["device"] != torch.device(self._device).type:
                 outputs.append(Output(f"Tensor on {item['device']}"))
