@@ -24,6 +24,7 @@ from kernel_skills.executor.models import Definition, Solution
 from kernel_skills.executor.operator_log import OperatorLog, hide_interpreters_copies
 from kernel_skills.executor.persisting_l2 import reset_persisting_l2
 from kernel_skills.executor.process_state import ProcessState, watching_random_numbers
+from kernel_skills.executor.sanitizer import Sanitizer
 from kernel_skills.executor.timing import GraphTimer, choose_method, device_time, time_by_events
 
 Answer = tuple[dict[str, Any], list[memoryview]]
@@ -31,13 +32,15 @@ Answer = tuple[dict[str, Any], list[memoryview]]
 
 def serve(channel: Channel) -> None:
     """Answer requests until the other side closes the channel."""
+    sanitizer = Sanitizer()
     if os.environ.get("TRITON_INTERPRET") == "1":
         from kernel_skills.executor.interpreter import answer_device_queries, repair_interpreter
 
         repair_interpreter()
         hide_interpreters_copies()
         answer_device_queries()
-    candidate = Candidate()
+        sanitizer.install()
+    candidate = Candidate(sanitizer)
     while True:
         message, blob, _ = channel.receive()
         operation: Callable[[dict[str, Any], bytearray], Answer] = getattr(
@@ -53,7 +56,8 @@ def serve(channel: Channel) -> None:
 class Candidate:
     """The loaded entry, its input sets and the outputs of its last call."""
 
-    def __init__(self) -> None:
+    def __init__(self, sanitizer: Sanitizer) -> None:
+        self._sanitizer = sanitizer
         self._entry: Callable[..., Any] | None = None
         self._calling = Calling()
         self._definition: Definition | None = None
@@ -104,6 +108,7 @@ class Candidate:
         launches = launching(message.get("launches", "usual"), self._device == "cpu")
         call, log = self._bound(message["set"], message), OperatorLog()
         drawn: list[str] = []
+        self._sanitizer.forget()
         with (
             torch.set_grad_enabled(message.get("gradients", True)), _poisoned(message["poison"]), launches,
             watching_random_numbers(drawn), log,
@@ -186,7 +191,8 @@ class Candidate:
         """Return what the candidate did beside computing, for the task worker to judge."""
         assert self._state is not None, "load comes first"
         changed = list(dict.fromkeys((*self._changed, *self._state.changes())))
-        return {"operators": dict(operators), "changed": changed}
+        accesses = self._sanitizer.findings()
+        return {"operators": dict(operators), "changed": changed, "accesses": accesses}
 
     def _bound(self, index: int, message: Mapping[str, Any]) -> Callable[[], Any]:
         assert self._entry is not None, "load comes first"

@@ -26,8 +26,8 @@ _MODULES = (
     "torch", "torch.cuda", "torch.cuda.streams", "torch.cuda.graphs", "torch.testing", "torch.nn.functional",
     "torch.random", "triton", "triton.testing", "triton.runtime.jit", "triton.runtime.driver",
     *(f"kernel_skills.executor.{name}" for name in (
-        "binding", "candidate_worker", "channel", "failure", "launch_modes", "operator_log", "process_state", "timing",
-        "wire",
+        "binding", "candidate_worker", "channel", "failure", "launch_modes", "operator_log", "process_state", "sanitizer",
+        "shadow_memory", "timing", "wire",
     )),
 )  # fmt: skip
 """Whose functions and classes are looked at: timers, comparisons, random numbers, and the harness itself."""

@@ -205,11 +205,15 @@ class RemoteCandidate:
             facts = answer["facts"]
             operators = {str(name): int(count) for name, count in facts["operators"].items()}
             changed = [str(name) for name in facts["changed"]]
+            accesses = [str(finding) for finding in facts["accesses"]]
         self.torch_operators = compute_operators(operators)
         if log := objection_to_state(changed, self._policy):
             raise CandidateFailed("CHEATING", log, dead=False, rule="R-state")
         if log := objection_to_operators(operators, self._policy):
             raise CandidateFailed("CHEATING", log, dead=False, rule="R-dispatch")
+        if accesses:
+            log = "; ".join(accesses)
+            raise CandidateFailed("RUNTIME_ERROR", log, dead=False, rule="R-sanitizer")
 
     def release(self) -> None:
         self._mapped.clear()

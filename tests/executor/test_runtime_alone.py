@@ -23,8 +23,8 @@ ONLY_WITH_LINT_OR_DEVICE = {
     "c090", "c091", "c151", "c154", "c155", "c157", "c166",
     # admission refuses the task, or only a device shows it
     "c063", "c114",
-    # reads beyond the tensor, or races, in the interpreter
-    "c101", "c216", "c217",
+    # wrong at other lengths only, and its problem declares no axes
+    "c101",
 }  # fmt: skip
 """Cheats that look honest to the runtime on a CPU."""
 

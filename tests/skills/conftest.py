@@ -91,6 +91,18 @@ def verdicts(
     return judge(request, pool, None)
 
 
+def found_wrong(judgement: Judgement) -> bool:
+    """Whether every workload was rejected for its values or for where it read and wrote.
+
+    Which of the two comes first may depend on what lies beside a tensor.
+    """
+    return all(
+        evaluation.status == "INCORRECT_NUMERICAL"
+        or (evaluation.status == "RUNTIME_ERROR" and evaluation.rule == "R-sanitizer")
+        for evaluation in (item.evaluation for item in judgement.judged)
+    )
+
+
 def statuses(judgement: Judgement) -> set[str]:
     """Return the statuses of all workloads."""
     return {item.evaluation.status for item in judgement.judged}
