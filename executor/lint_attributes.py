@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Sequence as Items
 
 from kernel_skills.executor import lint_names as names
@@ -32,7 +33,7 @@ from kernel_skills.executor.lint_values import (
 )
 
 
-class Attributes:
+class Attributes(ABC):
     """Reads attributes; what is wrong with them goes to `facts`."""
 
     def __init__(self, files: dict[str, File]) -> None:
@@ -48,13 +49,15 @@ class Attributes:
         self.waiting: dict[Function, None] = {}
         """Functions that are named: whoever holds them may call them."""
 
+    @abstractmethod
     def call(
         self, function: Function, args: Items[Value], named: dict[str, Value], owner: Value
     ) -> Value:
-        raise NotImplementedError
+        """Return what a call of one of the Solution's own functions gives."""
 
+    @abstractmethod
     def value(self, node: ast.expr | None, scope: Scope) -> Value:
-        raise NotImplementedError
+        """Return what an expression is."""
 
     def named(self, value: Value) -> None:
         for atom in value:

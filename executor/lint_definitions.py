@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from collections.abc import Sequence as Items
 
 from kernel_skills.executor import lint_names as names
@@ -48,8 +49,9 @@ class Definitions(Imports):
         self._memo: dict[object, Value] = {}
         self._widest: dict[Function, dict[str, Value]] = {}
 
+    @abstractmethod
     def block(self, body: Items[ast.stmt], scope: Scope) -> None:
-        raise NotImplementedError
+        """Read statements in order."""
 
     def forget(self) -> None:
         """Read every function anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 
 from kernel_skills.executor import lint_names as names
 from kernel_skills.executor.lint_containers import Containers
@@ -36,11 +37,13 @@ _TENSOR_RESULTS = names.ALLOCATORS | names.VIEW_FUNCTIONS | names.SETUP_FUNCTION
 class Expressions(Containers):
     """Evaluates expressions; what is wrong with them goes to `facts`."""
 
+    @abstractmethod
     def call_node(self, node: ast.Call, scope: Scope) -> Value:
-        raise NotImplementedError
+        """Return what a call gives."""
 
+    @abstractmethod
     def bind(self, target: ast.expr, value: Value, scope: Scope) -> None:
-        raise NotImplementedError
+        """Give a target of an assignment its value."""
 
     def value(self, node: ast.expr | None, scope: Scope) -> Value:
         if node is None:
@@ -232,8 +235,9 @@ class Expressions(Containers):
         self.yielded(elements(self.value(node.value, scope)))
         return UNKNOWN
 
+    @abstractmethod
     def yielded(self, value: Value) -> None:
-        raise NotImplementedError
+        """Note what a generator yields."""
 
     def _ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
         self.truth(node.test, scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from pathlib import PurePosixPath
 
 from kernel_skills.executor import lint_names as names
@@ -14,8 +15,9 @@ from kernel_skills.executor.lint_values import UNKNOWN, Path, Sibling
 class Imports(Bindings):
     """Evaluates import statements."""
 
+    @abstractmethod
     def load(self, file: File) -> None:
-        raise NotImplementedError
+        """Read one file of the Solution, once."""
 
     def import_(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if isinstance(node, ast.Import):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from collections.abc import Sequence as Items
 
 from kernel_skills.executor import lint_names as names
@@ -41,8 +42,9 @@ class LibraryCalls(Expressions):
             if isinstance(atom, Function):
                 self.waiting.setdefault(atom)
 
+    @abstractmethod
     def kernel_of(self, node: ast.FunctionDef, path: str) -> Kernel:
-        raise NotImplementedError
+        """Return the kernel that a jit function is."""
 
     def _decorate(
         self, decorator: Decorator, args: list[Value], node: ast.AST, scope: Scope
@@ -152,8 +154,9 @@ class LibraryCalls(Expressions):
         return frozenset({cls})
 
     @staticmethod
+    @abstractmethod
     def set_fields(cls: Class, args: Items[Value], named: dict[str, Value]) -> None:
-        raise NotImplementedError
+        """Note what a dataclass's own constructor puts into its fields."""
 
     def _hook(self, value: Value, key: str, node: ast.AST, scope: Scope) -> None:
         if value <= NUMBER and value:
