@@ -1,4 +1,7 @@
-"""What the tests of operator skills share: warm workers, wrong copies, filled templates, a verdict."""
+"""What the tests of operator skills share: warm workers, wrong copies, filled templates, a verdict.
+
+A test module that asks for `skill` names it in `SKILL`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from kernel_skills.executor.judgement import Judgement
 from kernel_skills.executor.models import Scalar, Solution, SourceFile
 from kernel_skills.executor.pool import LocalPool
 from kernel_skills.executor.targets import find_target
+from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 from kernel_skills.registry.package import solution_of, task_of
 
@@ -23,21 +27,43 @@ def pool() -> Iterator[LocalPool]:
         yield workers
 
 
+@pytest.fixture(scope="module")
+def skill(request: pytest.FixtureRequest) -> Skill:
+    return find_skill(request.module.SKILL)
+
+
+Mutation = tuple[str, str, str, str, str]
+"""Definition, workload, file, what stands there, what it is replaced with."""
+
+
 def portable(skill: Skill, definition: str) -> Solution:
     """Return the portable variant of a definition."""
+    return variant(skill, definition, "portable")
+
+
+def variant(skill: Skill, definition: str, name: str) -> Solution:
+    """Return a variant of a definition."""
     variants = skill.manifest.variant
     return solution_of(
-        skill, next(v for v in variants if (v.definition, v.id) == (definition, "portable"))
+        skill, next(v for v in variants if (v.definition, v.id) == (definition, name))
     )
 
 
-def altered(solution: Solution, path: str, before: str, after: str) -> Solution:
-    """Return the solution with a string of one file, which stands there once, replaced."""
-    content = next(source.content for source in solution.sources if source.path == path)
-    assert content.count(before) == 1, f"{before!r} is not in {path} exactly once"
-    changed = SourceFile(path=path, content=content.replace(before, after))
-    sources = tuple(changed if s.path == path else s for s in solution.sources)
+def altered(solution: Solution, path: str, *changes: tuple[str, str]) -> Solution:
+    """Return the solution with strings of one file, each of which stands there once, replaced."""
+    source = next(source for source in solution.sources if source.path == path)
+    changed = replaced(source, *changes)
+    sources = tuple(changed if s is source else s for s in solution.sources)
     return solution.model_copy(update={"sources": sources})
+
+
+def replaced(source: SourceFile, *changes: tuple[str, str]) -> SourceFile:
+    """Return a file with strings, each of which stands there once, replaced."""
+    content = source.content
+    for before, after in changes:
+        assert content.count(before) == 1, f"{before!r} is not in {source.path} exactly once"
+        content = content.replace(before, after)
+    return SourceFile(path=source.path, content=content)
 
 
 def filled(skill: Skill, template_id: str, parameters: Mapping[str, Scalar]) -> Solution:
@@ -59,13 +85,15 @@ def verdicts(
     *names: str,
     checks: bool = False,
     config: Mapping[str, Scalar] | None = None,
+    dtype: str = "bfloat16",
 ) -> Judgement:
     """Lint, and verify on the named workloads in the interpreter.
 
     Args:
         names: of workloads of the solution's definition; none for all smoke and edge workloads.
-        checks: also run the checks of validate.py, in bfloat16.
+        checks: also run the checks of validate.py.
         config: tuning parameters, the same for each workload.
+        dtype: of the checks.
     """
     definition = skill.manifest.definition_named(solution.definition)
     workloads = tuple(
@@ -84,25 +112,43 @@ def verdicts(
         workloads=workloads,
         target=find_target("h100"),
         stages=("lint", "verify"),
-        dtypes=("bfloat16",),
+        dtypes=(dtype,),
         seed=11,
         config=config or {},
     )
     return judge(request, pool, None)
 
 
-def found_wrong(judgement: Judgement) -> bool:
-    """Whether every workload was rejected for its values or for where it read and wrote.
-
-    Which of the two comes first may depend on what lies beside a tensor.
-    """
-    return all(
-        evaluation.status == "INCORRECT_NUMERICAL"
-        or (evaluation.status == "RUNTIME_ERROR" and evaluation.rule == "R-sanitizer")
-        for evaluation in (item.evaluation for item in judgement.judged)
-    )
-
-
 def statuses(judgement: Judgement) -> set[str]:
     """Return the statuses of all workloads."""
     return {item.evaluation.status for item in judgement.judged}
+
+
+def assert_wrong(judgement: Judgement, *, leaves_its_tensors: bool = False) -> None:
+    """Check that every workload is rejected for its values.
+
+    Args:
+        leaves_its_tensors: the kernel reads or writes where it must not, so that the sanitizer may come first; it does
+            unless another tensor of the launch lies there.
+    """
+    for evaluation in (item.evaluation for item in judgement.judged):
+        outside = evaluation.status == "RUNTIME_ERROR" and evaluation.rule == "R-sanitizer"
+        by_values = evaluation.status == "INCORRECT_NUMERICAL"
+        assert by_values or (leaves_its_tensors and outside), evaluation
+
+
+def assert_mutation_is_rejected(
+    pool: LocalPool, skill: Skill, mutation: Mutation, *, leaves_its_tensors: bool = False
+) -> None:
+    """Check that the portable variant, wrong in one place, is rejected; see `assert_wrong`."""
+    definition, workload, path, before, after = mutation
+    solution = altered(portable(skill, definition), path, (before, after))
+    judgement = verdicts(pool, skill, solution, workload)
+    assert_wrong(judgement, leaves_its_tensors=leaves_its_tensors)
+
+
+def assert_accepted(pool: LocalPool, skill: Skill, definition: str) -> None:
+    """Check that the portable variant passes every smoke and edge workload and every check."""
+    judgement = verdicts(pool, skill, portable(skill, definition), checks=True)
+    assert statuses(judgement) == {"PASSED"}
+    assert {check.outcome for check in judgement.checks} == {"passed"}

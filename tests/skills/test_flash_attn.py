@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from jinja2 import Environment, StrictUndefined
 
 from kernel_skills.executor.judge import JudgeRequest, judge
 from kernel_skills.executor.judgement import Judgement
-from kernel_skills.executor.models import Solution, SourceFile, Task, Workload
+from kernel_skills.executor.models import Solution, Task, Workload
 from kernel_skills.executor.pool import LocalPool
 from kernel_skills.executor.targets import find_target
-from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
-from kernel_skills.registry.package import solution_of, task_of
+from kernel_skills.registry.package import task_of
 
+from .conftest import altered, assert_wrong, filled, portable, replaced, statuses
+
+SKILL = "flash-attn"
 KERNEL = "kernels/portable.py"
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[LocalPool]:
-    with LocalPool() as workers:
-        workers.warm("device", "interpret")
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def skill() -> Skill:
-    return find_skill("flash-attn")
 
 
 def task(skill: Skill, *replacements: tuple[str, str]) -> Task:
@@ -36,41 +23,6 @@ def task(skill: Skill, *replacements: tuple[str, str]) -> Task:
     whole = task_of(skill, skill.manifest.definition_named("flash-attn"))
     sources = tuple(replaced(s, *replacements) for s in whole.sources if s.path == "reference.py")
     return whole.model_copy(update={"sources": sources})
-
-
-def portable(skill: Skill, *replacements: tuple[str, str]) -> Solution:
-    """Return the portable variant, its kernel changed."""
-    variant = next(v for v in skill.manifest.variant if v.id == "portable")
-    solution = solution_of(skill, variant)
-    sources = tuple(replaced(s, *replacements) if s.path == KERNEL else s for s in solution.sources)
-    return solution.model_copy(update={"sources": sources})
-
-
-def replaced(source: SourceFile, *replacements: tuple[str, str]) -> SourceFile:
-    content = source.content
-    for before, after in replacements:
-        assert content.count(before) == 1, f"{before!r} is not in {source.path} exactly once"
-        content = content.replace(before, after)
-    return SourceFile(path=source.path, content=content)
-
-
-def filled(skill: Skill, **values: str | int | float) -> Solution:
-    """Return the template filled with its defaults and `values`, as a Solution."""
-    template = next(t for t in skill.manifest.template if t.id == "attention")
-    text = (skill.path / template.path).read_text()
-    content = (
-        Environment(undefined=StrictUndefined)
-        .from_string(text)
-        .render({**template.defaults, **values})
-    )
-    entry = f"kernels/filled.py::{template.entry}"
-    solution = portable(skill)
-    return solution.model_copy(
-        update={
-            "sources": (SourceFile(path="kernels/filled.py", content=content),),
-            "spec": solution.spec.model_copy(update={"entry_point": entry}),
-        }
-    )
 
 
 def named(skill: Skill, *names: str) -> tuple[Workload, ...]:
@@ -139,23 +91,23 @@ def test_a_kernel_that_is_wrong_in_one_line_is_rejected(
     mutation: str, pool: LocalPool, skill: Skill
 ) -> None:
     workload, before, after = MUTATIONS[mutation]
-    solution = portable(skill, (before, after))
+    solution = altered(portable(skill, "flash-attn"), KERNEL, (before, after))
     judgement = run(pool, task(skill), solution, named(skill, workload))
-    (judged,) = judgement.judged
-    assert judged.evaluation.status == "INCORRECT_NUMERICAL", judged.evaluation
+    assert len(judgement.judged) == 1
+    assert_wrong(judgement)
 
 
 def test_the_portable_kernel_is_right_where_the_mutations_are_wrong(
     pool: LocalPool, skill: Skill
 ) -> None:
     workloads = named(skill, *{workload for workload, _, _ in MUTATIONS.values()})
-    judgement = run(pool, task(skill), portable(skill), workloads)
-    assert {item.evaluation.status for item in judgement.judged} == {"PASSED"}, judgement
+    judgement = run(pool, task(skill), portable(skill, "flash-attn"), workloads)
+    assert statuses(judgement) == {"PASSED"}, judgement
 
 
 def test_the_template_with_its_defaults_is_right(pool: LocalPool, skill: Skill) -> None:
     workloads = named(skill, "more-queries-than-keys", "head-dim-8")
-    judgement = run(pool, task(skill), filled(skill), workloads)
+    judgement = run(pool, task(skill), filled(skill, "attention", {}), workloads)
     assert judgement.accepted, judgement
 
 
@@ -167,7 +119,9 @@ def test_the_template_caps_scores(pool: LocalPool, skill: Skill) -> None:
             "20.0 * torch.tanh((q @ k.transpose(1, 2)).to(wide) * scale / 20.0)",
         ),
     )
-    solution = filled(skill, score_modifier="softcap", softcap=20.0, block_m=64)
+    solution = filled(
+        skill, "attention", {"score_modifier": "softcap", "softcap": 20.0, "block_m": 64}
+    )
     judgement = run(pool, capped, solution, named(skill, "large-scores", "odd-lengths"))
     assert judgement.accepted, judgement
 
@@ -180,7 +134,9 @@ def test_the_template_slides_a_window(pool: LocalPool, skill: Skill) -> None:
             "(key > row + kv_len - q_len) | (key <= row + kv_len - q_len - 128)",
         ),
     )
-    solution = filled(skill, score_modifier="window", window=128, block_m=64)
+    solution = filled(
+        skill, "attention", {"score_modifier": "window", "window": 128, "block_m": 64}
+    )
     long = named(skill, "small-causal")[0].model_copy(
         update={
             "purpose": "edge",

@@ -14,7 +14,9 @@ from kernel_skills.executor.pool import LocalPool
 from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 
-from .conftest import altered, found_wrong, portable, statuses, verdicts
+from .conftest import assert_accepted, assert_mutation_is_rejected, portable, statuses, verdicts
+
+SKILL = "fused-reduction"
 
 ALL = ("l2-normalise", "l2-normalise-backward", "absmax-scale")
 FORWARD = "kernels/l2_normalise.py"
@@ -70,11 +72,6 @@ REFUSED: Mapping[str, tuple[Mapping[str, Scalar], str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def skill() -> Skill:
-    return find_skill("fused-reduction")
-
-
 def rendered(skill: Skill, parameters: Mapping[str, Scalar]) -> str:
     text = (skill.path / "templates/row_program.py.jinja").read_text()
     environment = ImmutableSandboxedEnvironment(
@@ -100,9 +97,7 @@ def test_the_kernels_are_the_template_with_its_defaults(skill: Skill, definition
 
 @pytest.mark.parametrize("definition", ALL)
 def test_the_kernels_are_accepted(pool: LocalPool, skill: Skill, definition: str) -> None:
-    judgement = verdicts(pool, skill, portable(skill, definition), checks=True)
-    assert statuses(judgement) == {"PASSED"}
-    assert {check.outcome for check in judgement.checks} == {"passed"}
+    assert_accepted(pool, skill, definition)
 
 
 @pytest.mark.parametrize("title", ELSEWHERE)
@@ -172,6 +167,4 @@ def test_row_outputs_alone_need_no_last_pass(skill: Skill) -> None:
 def test_wrong_copies_are_rejected(
     pool: LocalPool, skill: Skill, workload: str, before: str, after: str
 ) -> None:
-    solution = altered(portable(skill, "l2-normalise"), FORWARD, before, after)
-    judgement = verdicts(pool, skill, solution, workload)
-    assert found_wrong(judgement), statuses(judgement)
+    assert_mutation_is_rejected(pool, skill, ("l2-normalise", workload, FORWARD, before, after))

@@ -8,18 +8,23 @@ import pytest
 
 from kernel_skills.executor.models import Scalar
 from kernel_skills.executor.pool import LocalPool
-from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 
-from .conftest import altered, filled, found_wrong, portable, statuses, verdicts
+from .conftest import (
+    Mutation,
+    assert_accepted,
+    assert_mutation_is_rejected,
+    filled,
+    portable,
+    statuses,
+    verdicts,
+)
 
+SKILL = "group-norm"
 FORWARD, LAYOUT = "kernels/forward.py", "kernels/layout.py"
 PLANES, PIXELS, JOIN = "kernels/planes.py", "kernels/pixels.py", "kernels/join.py"
 PLANES_BACK, PIXELS_BACK = "kernels/planes_backward.py", "kernels/pixels_backward.py"
 TOTAL = "return total, tl.sum(squares + count * away * away, axis=0)"
-
-Mutation = tuple[str, str, str, str, str]
-"""Definition, workload, file, what stands there, what it is replaced with."""
 
 MUTATIONS: Mapping[str, Mutation] = {
     "masked lanes count as deviations": (
@@ -78,24 +83,14 @@ MUTATIONS: Mapping[str, Mutation] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def skill() -> Skill:
-    return find_skill("group-norm")
-
-
 @pytest.mark.parametrize("title", MUTATIONS)
 def test_wrong_copies_are_rejected(pool: LocalPool, skill: Skill, title: str) -> None:
-    definition, workload, path, before, after = MUTATIONS[title]
-    solution = altered(portable(skill, definition), path, before, after)
-    judgement = verdicts(pool, skill, solution, workload)
-    assert found_wrong(judgement), statuses(judgement)
+    assert_mutation_is_rejected(pool, skill, MUTATIONS[title])
 
 
 @pytest.mark.parametrize("definition", ["group-norm", "group-norm-backward"])
 def test_the_kernels_are_accepted(pool: LocalPool, skill: Skill, definition: str) -> None:
-    judgement = verdicts(pool, skill, portable(skill, definition), checks=True)
-    assert statuses(judgement) == {"PASSED"}
-    assert {check.outcome for check in judgement.checks} == {"passed"}
+    assert_accepted(pool, skill, definition)
 
 
 @pytest.mark.parametrize(

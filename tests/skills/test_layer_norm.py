@@ -8,18 +8,23 @@ import pytest
 
 from kernel_skills.executor.models import Scalar
 from kernel_skills.executor.pool import LocalPool
-from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 
-from .conftest import altered, filled, found_wrong, portable, statuses, verdicts
+from .conftest import (
+    Mutation,
+    assert_accepted,
+    assert_mutation_is_rejected,
+    filled,
+    portable,
+    statuses,
+    verdicts,
+)
 
+SKILL = "layer-norm"
 FORWARD, BACKWARD, PLAIN = "kernels/forward.py", "kernels/backward.py", "kernels/plain_backward.py"
 ALL = ("layer-norm", "layer-norm-plain", "layer-norm-backward", "layer-norm-plain-backward")
 VARIANCE = "variance = tl.sum(centred * centred, axis=1, keep_dims=True) / cols"
 WIDE_SUM = "    for start in range(0, cols, BLOCK):\n        col = start + lane\n        mask = (col < cols) | WHOLE\n        # kept"
-
-Mutation = tuple[str, str, str, str, str]
-"""Definition, workload, file, what stands there, what it is replaced with."""
 
 MUTATIONS: Mapping[str, Mutation] = {
     "masked lanes count as deviations": (
@@ -84,24 +89,14 @@ MUTATIONS: Mapping[str, Mutation] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def skill() -> Skill:
-    return find_skill("layer-norm")
-
-
 @pytest.mark.parametrize("title", MUTATIONS)
 def test_wrong_copies_are_rejected(pool: LocalPool, skill: Skill, title: str) -> None:
-    definition, workload, path, before, after = MUTATIONS[title]
-    solution = altered(portable(skill, definition), path, before, after)
-    judgement = verdicts(pool, skill, solution, workload)
-    assert found_wrong(judgement), statuses(judgement)
+    assert_mutation_is_rejected(pool, skill, MUTATIONS[title])
 
 
 @pytest.mark.parametrize("definition", ALL)
 def test_the_kernels_are_accepted(pool: LocalPool, skill: Skill, definition: str) -> None:
-    judgement = verdicts(pool, skill, portable(skill, definition), checks=True)
-    assert statuses(judgement) == {"PASSED"}
-    assert {check.outcome for check in judgement.checks} == {"passed"}
+    assert_accepted(pool, skill, definition)
 
 
 @pytest.mark.parametrize("definition", ["layer-norm", "layer-norm-backward"])

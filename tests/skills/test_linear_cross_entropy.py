@@ -8,16 +8,20 @@ import pytest
 
 from kernel_skills.executor.models import Scalar
 from kernel_skills.executor.pool import LocalPool
-from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 
-from .conftest import altered, found_wrong, portable, statuses, verdicts
+from .conftest import (
+    Mutation,
+    assert_accepted,
+    assert_mutation_is_rejected,
+    portable,
+    statuses,
+    verdicts,
+)
 
+SKILL = "linear-cross-entropy"
 TILES, FORWARD, BACKWARD = "kernels/tiles.py", "kernels/forward.py", "kernels/backward.py"
 LOSS, GRADIENT = "linear-cross-entropy", "linear-cross-entropy-backward"
-
-Mutation = tuple[str, str, str, str, str]
-"""Definition, workload, file, what stands there, what it is replaced with."""
 
 MUTATIONS: Mapping[str, Mutation] = {
     "classes past the last are zeros": (
@@ -57,24 +61,14 @@ MUTATIONS: Mapping[str, Mutation] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def skill() -> Skill:
-    return find_skill("linear-cross-entropy")
-
-
 @pytest.mark.parametrize("title", MUTATIONS)
 def test_wrong_copies_are_rejected(pool: LocalPool, skill: Skill, title: str) -> None:
-    definition, workload, path, before, after = MUTATIONS[title]
-    solution = altered(portable(skill, definition), path, before, after)
-    judgement = verdicts(pool, skill, solution, workload)
-    assert found_wrong(judgement), statuses(judgement)
+    assert_mutation_is_rejected(pool, skill, MUTATIONS[title])
 
 
 @pytest.mark.parametrize("definition", [LOSS, GRADIENT])
 def test_the_kernels_are_accepted(pool: LocalPool, skill: Skill, definition: str) -> None:
-    judgement = verdicts(pool, skill, portable(skill, definition), checks=True)
-    assert statuses(judgement) == {"PASSED"}
-    assert {check.outcome for check in judgement.checks} == {"passed"}
+    assert_accepted(pool, skill, definition)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 from kernel_skills.registry.package import solution_of, task_of
 
-from .conftest import found_wrong, portable, statuses, verdicts
+from .conftest import assert_wrong, portable, statuses, verdicts
 from .equivalent_mutants import EQUIVALENT, UNSEEN
 from .mutants import Mutant, mutants
 
@@ -126,4 +126,7 @@ def test_no_shape_hides_a_wrong_kernel_nor_spoils_a_right_one(
             task=task, solution=solution, workloads=(drawn,), target=find_target("h100"), stages=("verify",),
         )  # fmt: skip
         judgement = judge(request, pool, None)
-        assert statuses(judgement) == {"PASSED"} if right else found_wrong(judgement)
+        if right:
+            assert statuses(judgement) == {"PASSED"}
+        else:
+            assert_wrong(judgement)

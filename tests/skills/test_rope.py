@@ -7,77 +7,72 @@ from collections.abc import Mapping
 import pytest
 
 from kernel_skills.executor.pool import LocalPool
-from kernel_skills.registry.discovery import find_skill
 from kernel_skills.registry.models import Skill
 
-from .conftest import altered, filled, found_wrong, portable, statuses, verdicts
+from .conftest import (
+    Mutation,
+    assert_accepted,
+    assert_mutation_is_rejected,
+    filled,
+    portable,
+    statuses,
+    verdicts,
+)
 
+SKILL = "rope"
 ROPE = "kernels/rope.py"
 ALL = ("rope", "rope-backward", "rope-at-positions", "rope-at-positions-backward")
 
-Mutation = tuple[str, str, str, str]
-"""Definition, workload, what stands there, what it is replaced with."""
-
 MUTATIONS: Mapping[str, Mutation] = {
     "the rotation has the wrong sense": (
-        "rope", "odd", "if BACKWARD:\n        sin = -sin", "if not BACKWARD:\n        sin = -sin",
+        "rope", "odd", ROPE, "if BACKWARD:\n        sin = -sin", "if not BACKWARD:\n        sin = -sin",
     ),
     "neighbours are paired as halves": (
-        "rope", "interleaved", 'INTERLEAVED=pairing == "interleaved"', "INTERLEAVED=False",
+        "rope", "interleaved", ROPE, 'INTERLEAVED=pairing == "interleaved"', "INTERLEAVED=False",
     ),
     "the second element keeps its own sign": (
-        "rope", "power-of-two", "(b * cos + a * sin)", "(b * cos - a * sin)",
+        "rope", "power-of-two", ROPE, "(b * cos + a * sin)", "(b * cos - a * sin)",
     ),
     "the first overwrites the second": (
-        "rope", "odd", "mask = (head < heads)[:, None] & (lane < half)\n        tl.store(out_ptr + lane, first, mask=mask)",
+        "rope", "odd", ROPE, "mask = (head < heads)[:, None] & (lane < half)\n        tl.store(out_ptr + lane, first, mask=mask)",
         "mask = (head < heads)[:, None] & (lane < half)\n        tl.store(out_ptr + half + lane, first, mask=mask)",
     ),
     "what does not turn is not written": (
-        "rope", "partial", "tl.store(q_out_ptr + q_head[:, None] * dim + rest, q_rest, mask=q_mask)",
+        "rope", "partial", ROPE, "tl.store(q_out_ptr + q_head[:, None] * dim + rest, q_rest, mask=q_mask)",
         "tl.store(q_out_ptr + q_head[:, None] * dim + rest, q_rest, mask=q_mask & (rest < 0))",
     ),
     "the last head is left out": (
-        "rope", "many-heads", "q_a, q_b = _pairs(q_ptr, q_head, q_heads,", "q_a, q_b = _pairs(q_ptr, q_head, q_heads - 1,",
+        "rope", "many-heads", ROPE, "q_a, q_b = _pairs(q_ptr, q_head, q_heads,", "q_a, q_b = _pairs(q_ptr, q_head, q_heads - 1,",
     ),
     "keys are read with the strides of queries": (
-        "rope", "padded-heads", "k_head, kv_heads, k_head_stride, half,", "k_head, kv_heads, dim, half,",
+        "rope", "padded-heads", ROPE, "k_head, kv_heads, k_head_stride, half,", "k_head, kv_heads, dim, half,",
     ),
     "the tables are read with the length of their rows": (
-        "rope", "padded-heads", "cos_ptr + at * cos_stride + lane", "cos_ptr + at * half + lane",
+        "rope", "padded-heads", ROPE, "cos_ptr + at * cos_stride + lane", "cos_ptr + at * half + lane",
     ),
     "the rotation is rounded before it is done": (
-        "rope", "odd", "a, b = a.to(tl.float32), b.to(tl.float32)", "a, b = a.to(tl.float16).to(tl.float32), b.to(tl.float32)",
+        "rope", "odd", ROPE, "a, b = a.to(tl.float32), b.to(tl.float32)", "a, b = a.to(tl.float16).to(tl.float32), b.to(tl.float32)",
     ),
     "tokens of all sequences count on": (
-        "rope", "power-of-two", "at = token\n", "at = token + sequence\n",
+        "rope", "power-of-two", ROPE, "at = token\n", "at = token + sequence\n",
     ),
     "positions are those of the first sequence": (
-        "rope-at-positions", "power-of-two", "listed_at = sequence * position_batch_stride + token", "listed_at = token",
+        "rope-at-positions", "power-of-two", ROPE, "listed_at = sequence * position_batch_stride + token", "listed_at = token",
     ),
     "the gradient turns on": (
-        "rope-backward", "power-of-two", "return _rotate(dq, dk, cos, sin, None, pairing, True,", "return _rotate(dq, dk, cos, sin, None, pairing, False,",
+        "rope-backward", "power-of-two", ROPE, "return _rotate(dq, dk, cos, sin, None, pairing, True,", "return _rotate(dq, dk, cos, sin, None, pairing, False,",
     ),
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def skill() -> Skill:
-    return find_skill("rope")
-
-
 @pytest.mark.parametrize("title", MUTATIONS)
 def test_wrong_copies_are_rejected(pool: LocalPool, skill: Skill, title: str) -> None:
-    definition, workload, before, after = MUTATIONS[title]
-    solution = altered(portable(skill, definition), ROPE, before, after)
-    judgement = verdicts(pool, skill, solution, workload)
-    assert found_wrong(judgement), statuses(judgement)
+    assert_mutation_is_rejected(pool, skill, MUTATIONS[title])
 
 
 @pytest.mark.parametrize("definition", ALL)
 def test_the_kernels_are_accepted(pool: LocalPool, skill: Skill, definition: str) -> None:
-    judgement = verdicts(pool, skill, portable(skill, definition), checks=True)
-    assert statuses(judgement) == {"PASSED"}
-    assert {check.outcome for check in judgement.checks} == {"passed"}
+    assert_accepted(pool, skill, definition)
 
 
 @pytest.mark.parametrize("groups", [2, 4])
