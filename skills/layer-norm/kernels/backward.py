@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from .reduce import reduce_partials
+from .rows import adjacent
 from .split import launch_split
 
 # x, dy, weight and both shares take five registers for each column that a thread has: at 16
@@ -62,7 +63,7 @@ def layer_norm_backward(
     """
     _check(dy, x, weight, mean, rstd)
     rows, cols = x.shape
-    dy, x = _adjacent(dy), _adjacent(x)
+    dy, x = adjacent(dy), adjacent(x)
     dx = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
     dweight = torch.empty((cols,), dtype=weight.dtype, device=x.device)
     dbias = torch.empty((cols,), dtype=weight.dtype, device=x.device)
@@ -91,10 +92,6 @@ def _check(
     for name, vector, shape in (*expected, ("rstd", rstd, x.shape[:1])):
         if vector.shape != shape or not vector.is_contiguous():
             raise ValueError(f"{name} is {tuple(vector.shape)}, not a contiguous {tuple(shape)}")
-
-
-def _adjacent(x: torch.Tensor) -> torch.Tensor:
-    return x if x.shape[1] == 1 or x.stride(1) == 1 else x.contiguous()
 
 
 def _device(device: torch.device) -> tuple[int, int]:

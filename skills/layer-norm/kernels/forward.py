@@ -17,6 +17,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .rows import most_warps
+
 # as for the RMS norm, which has the same traffic: 16384 x 4096 is quicker read twice (H200)
 WHOLE_COLS = 2048
 
@@ -85,13 +87,6 @@ def layer_norm_plain(
     return _launch(x, None, None, eps, ROWS, WARPS, BLOCK)
 
 
-def _most_warps(device: torch.device) -> int:
-    """Return how many warps have the 1024 threads that a program may have."""
-    if device.type == "cpu":  # Triton's interpreter
-        return 32
-    return 1024 // torch.cuda.get_device_properties(device).warp_size
-
-
 def _launch(
     x: torch.Tensor,
     weight: torch.Tensor | None,
@@ -114,12 +109,12 @@ def _launch(
     affine = weight is not None and bias is not None
     tensors = (x, weight if affine else x, bias if affine else x, y, mean, rstd)
     whole = max(triton.next_power_of_2(cols), 16)
-    most_warps = _most_warps(x.device)
+    most = most_warps(x.device)
     if block is None:
         block = whole if whole <= WHOLE_COLS else min(whole // 2, 8192)
     if block < cols:
         # rows of programs that share a multiprocessor then fill 128 KB of its 256 KB of cache
-        warps = warps or max(1, min(most_warps, whole * x.element_size() // 2048))
+        warps = warps or max(1, min(most, whole * x.element_size() // 2048))
         _twice_kernel[(rows,)](
             *tensors, x.stride(0), cols, eps,
             AFFINE=affine, BLOCK=block, VECTOR=16 // x.element_size(),
@@ -128,7 +123,7 @@ def _launch(
         return y, mean, rstd
     if tile_rows is None:
         tile_rows = max(1, min(1024 // whole, 64))
-    warps = warps or max(1, min(most_warps, tile_rows * whole // 512))
+    warps = warps or max(1, min(most, tile_rows * whole // 512))
     _rows_kernel[(triton.cdiv(rows, tile_rows),)](
         *tensors, x.stride(0), rows, cols, eps,
         AFFINE=affine, ROWS=tile_rows, BLOCK=whole, WHOLE=whole == cols, num_warps=warps,

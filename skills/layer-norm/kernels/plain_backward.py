@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .rows import adjacent, most_warps
+
 # 16384 columns are 16 values of dy and 16 of x a thread at 32 warps; twice that spills
 WHOLE_COLS = 16384
 
@@ -50,20 +52,20 @@ def layer_norm_plain_backward(
     dx = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
     if rows == 0:
         return dx
-    dy, x = _adjacent(dy), _adjacent(x)
+    dy, x = adjacent(dy), adjacent(x)
     tensors = (dy, x, mean, rstd, dx, dy.stride(0), x.stride(0))
     whole = max(triton.next_power_of_2(cols), 16)
-    most_warps = _most_warps(x.device)
+    most = most_warps(x.device)
     block = BLOCK or (whole if whole <= WHOLE_COLS else 8192)
     if block < cols:
-        warps = WARPS or max(1, min(most_warps, block // 256))
+        warps = WARPS or max(1, min(most, block // 256))
         _twice_kernel[(rows,)](
             *tensors, cols, BLOCK=block, WHOLE=cols % block == 0, num_warps=warps
         )
         return dx
     tile_rows = ROWS or max(1, min(1024 // whole, 64))
     # 8 values of dy and of x a thread: as many bytes on their way as 16 of one tensor
-    warps = WARPS or max(1, min(most_warps, tile_rows * whole // 256))
+    warps = WARPS or max(1, min(most, tile_rows * whole // 256))
     _rows_kernel[(triton.cdiv(rows, tile_rows),)](
         *tensors, rows, cols, ROWS=tile_rows, BLOCK=whole, WHOLE=whole == cols, num_warps=warps
     )
@@ -78,17 +80,6 @@ def _check(dy: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Te
     for name, vector in (("mean", mean), ("rstd", rstd)):
         if vector.shape != x.shape[:1] or not vector.is_contiguous():
             raise ValueError(f"{name} is {tuple(vector.shape)}, not a contiguous ({x.shape[0]},)")
-
-
-def _adjacent(x: torch.Tensor) -> torch.Tensor:
-    return x if x.shape[1] == 1 or x.stride(1) == 1 else x.contiguous()
-
-
-def _most_warps(device: torch.device) -> int:
-    """Return how many warps have the 1024 threads that a program may have."""
-    if device.type == "cpu":  # Triton's interpreter
-        return 32
-    return 1024 // torch.cuda.get_device_properties(device).warp_size
 
 
 @triton.jit

@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .rows import adjacent, most_warps
+
 # 16384 columns are 16 values of dy and 16 of y a thread at 32 warps; twice that spills
 WHOLE_COLS = 16384
 
@@ -67,17 +69,6 @@ def log_softmax_backward(
     return _launch(dy, y, True, ROWS, WARPS, BLOCK)
 
 
-def _adjacent(x: torch.Tensor) -> torch.Tensor:
-    return x if x.shape[1] == 1 or x.stride(1) == 1 else x.contiguous()
-
-
-def _most_warps(device: torch.device) -> int:
-    """Return how many warps have the 1024 threads that a program may have."""
-    if device.type == "cpu":  # Triton's interpreter
-        return 32
-    return 1024 // torch.cuda.get_device_properties(device).warp_size
-
-
 def _launch(
     dy: torch.Tensor,
     y: torch.Tensor,
@@ -94,14 +85,14 @@ def _launch(
     dx = torch.empty((rows, cols), dtype=y.dtype, device=y.device)
     if rows == 0:
         return dx
-    dy, y = _adjacent(dy), _adjacent(y)
+    dy, y = adjacent(dy), adjacent(y)
     strides = (dy.stride(0), y.stride(0))
     whole = max(triton.next_power_of_2(cols), 16)
-    most_warps = _most_warps(y.device)
+    most = most_warps(y.device)
     if block is None:
         block = whole if whole <= WHOLE_COLS else 8192
     if block < cols:
-        warps = warps or max(1, min(most_warps, block // 256))
+        warps = warps or max(1, min(most, block // 256))
         _twice_kernel[(rows,)](
             dy, y, dx, *strides, cols,
             LOG=log, BLOCK=block, WHOLE=cols % block == 0, num_warps=warps,
@@ -110,7 +101,7 @@ def _launch(
     if tile_rows is None:
         tile_rows = max(1, min(1024 // whole, 64))
     # 8 values of dy and of y a thread: as many bytes on their way as 16 of one tensor
-    warps = warps or max(1, min(most_warps, tile_rows * whole // 256))
+    warps = warps or max(1, min(most, tile_rows * whole // 256))
     _rows_kernel[(triton.cdiv(rows, tile_rows),)](
         dy, y, dx, *strides, rows, cols,
         LOG=log, ROWS=tile_rows, BLOCK=whole, WHOLE=whole == cols, num_warps=warps,

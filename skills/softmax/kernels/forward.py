@@ -15,6 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .rows import adjacent, most_warps
+
 # as for the RMS norm, which has the same traffic: 16384 x 4096 is quicker read twice (H200)
 WHOLE_COLS = 2048
 
@@ -98,17 +100,6 @@ def masked_softmax(
     return _launch(x, mask, False, ROWS, WARPS, BLOCK)
 
 
-def _adjacent(x: torch.Tensor) -> torch.Tensor:
-    return x if x.shape[1] == 1 or x.stride(1) == 1 else x.contiguous()
-
-
-def _most_warps(device: torch.device) -> int:
-    """Return how many warps have the 1024 threads that a program may have."""
-    if device.type == "cpu":  # Triton's interpreter
-        return 32
-    return 1024 // torch.cuda.get_device_properties(device).warp_size
-
-
 def _launch(
     x: torch.Tensor,
     mask: torch.Tensor | None,
@@ -124,16 +115,16 @@ def _launch(
     if rows == 0:
         return y
     masked = mask is not None
-    x = _adjacent(x)
-    kept = x if mask is None else _adjacent(mask)
+    x = adjacent(x)
+    kept = x if mask is None else adjacent(mask)
     strides = (x.stride(0), kept.stride(0))
     whole = max(triton.next_power_of_2(cols), 16)
-    most_warps = _most_warps(x.device)
+    most = most_warps(x.device)
     if block is None:
         block = whole if whole <= WHOLE_COLS else min(whole // 2, 8192)
     if block < cols:
         # rows of programs that share a multiprocessor then fill 128 KB of its 256 KB of cache
-        warps = warps or max(1, min(most_warps, whole * x.element_size() // 2048))
+        warps = warps or max(1, min(most, whole * x.element_size() // 2048))
         _twice_kernel[(rows,)](
             x, kept, y, *strides, cols,
             LOG=log, MASKED=masked, BLOCK=block, VECTOR=16 // x.element_size(),
@@ -143,7 +134,7 @@ def _launch(
     if tile_rows is None:
         tile_rows = max(1, min(1024 // whole, 64))
     # 16 values a thread; with the mask they spill on some chips
-    warps = warps or max(1, min(most_warps, tile_rows * whole // (256 if masked else 512)))
+    warps = warps or max(1, min(most, tile_rows * whole // (256 if masked else 512)))
     _rows_kernel[(triton.cdiv(rows, tile_rows),)](
         x, kept, y, *strides, rows, cols,
         LOG=log, MASKED=masked, ROWS=tile_rows, BLOCK=whole, WHOLE=whole == cols, num_warps=warps,
