@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from kernel_skills.executor.environment import Device, find_device
+from kernel_skills.executor.environment import Device
 from kernel_skills.executor.judge import JudgeRequest, judge
 from kernel_skills.executor.judgement import Judgement
 from kernel_skills.executor.models import (
@@ -66,19 +64,6 @@ HALF = HEAD.replace("triton.cdiv(n, 1024)", "triton.cdiv(n, 2048)") + STORE
 SMOKE = Workload(definition="add", name="odd", purpose="smoke", axes={"n": 1025})
 BENCH = Workload(definition="add", name="large", purpose="bench", axes={"n": 1 << 26})
 SMALL = Workload(definition="add", name="small", purpose="bench", axes={"n": 1 << 20})
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[LocalPool]:
-    with LocalPool() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def device(pool: LocalPool) -> Device:
-    found = find_device(pool, 0)
-    assert found is not None
-    return found
 
 
 def run(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from kernel_skills.executor.environment import Device, find_device
+from kernel_skills.executor.environment import Device
 from kernel_skills.executor.judge import JudgeRequest, judge
 from kernel_skills.executor.lint import Policy
 from kernel_skills.executor.models import (
@@ -87,19 +85,6 @@ def add(x, y):
 SMOKE = Workload(definition="add", name="odd", purpose="smoke", axes={"n": 1025})
 LARGE = Workload(definition="add", name="large", purpose="bench", axes={"n": 1 << 26})
 TINY = Workload(definition="add", name="tiny", purpose="bench", axes={"n": 1 << 12})
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[LocalPool]:
-    with LocalPool() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def device(pool: LocalPool) -> Device:
-    found = find_device(pool, 0)
-    assert found is not None
-    return found
 
 
 def judged(

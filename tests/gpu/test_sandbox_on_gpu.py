@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kernel_skills.executor.channel import ChannelError
-from kernel_skills.executor.environment import Device, find_device
+from kernel_skills.executor.environment import Device
 from kernel_skills.executor.models import Solution, SolutionSpec, SourceFile
 from kernel_skills.executor.pool import LocalPool
 
 from .test_judge_on_gpu import ILLEGAL, RIGHT, run, status
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[LocalPool]:
-    with LocalPool() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def device(pool: LocalPool) -> Device:
-    found = find_device(pool, 0)
-    assert found is not None
-    return found
 
 
 def answer_of(pool: LocalPool, device: Device, code: str) -> str:
